@@ -6,7 +6,7 @@ export interface Linger {
   batch_size: number;
 }
 
-/** One for each kind of batch. */
+/** How long batches of each kind linger. */
 export type Lingers = Record<'accept' | 'load' | 'settle', Linger>;
 
 const NONE: Linger = { ms: 0, batch_size: 0 };
@@ -16,9 +16,9 @@ export const NO_LINGER: Lingers = { accept: NONE, load: NONE, settle: NONE };
 const NODES_COUNTED_MAX = 4;
 
 /**
- * All nodes share the commits that the database server can make. So with more nodes, each node lingers longer. All
- * nodes also share the senders. A node with few senders never has many waiting items, because its senders wait for
- * their responses. So with more nodes, fewer waiting items start a batch at once.
+ * The nodes share the commits that the database server can make: with more nodes, each node lingers longer. They also
+ * share the senders, and a node with few senders never has many waiting items, because each sender waits for its
+ * response. So with more nodes, fewer waiting items start a batch at once.
  */
 export function perNode({ ms, batch_size }: Linger, nodes: number): Linger {
   const times = Math.min(nodes, NODES_COUNTED_MAX);
@@ -31,12 +31,12 @@ const RECENT_MS = 100;
 
 /**
  * When the next batch may start. While many items arrive, batches linger and grow, because a commit waits for the disk
- * once, however many items it holds. When items pass several stages that make batches, only the first stage may linger:
- * the second would wait for items that the first holds back.
+ * once, however many items it holds. When items pass several stages that make batches, only the first stage may linger.
+ * The second would wait for items that the first holds back.
  */
 export class LingerTimer {
   #started_ms = -Infinity;
-  /** The number of recent items. The older an item is, the less it counts. */
+  /** How many items came recently. The older an item is, the less it counts. */
   #recent_items = 0;
 
   /** How long the waiting items should still linger, in milliseconds; 0: the batch may start. */

@@ -28,7 +28,7 @@ export function openStore(config: Config, observer: StoreObserver = {}, thread =
   return openSqliteStore(join(data, DATABASE_FILE), keys, observer, config, thread);
 }
 
-/** The keys of the settings that encrypt secrets; null when the service makes its own. */
+/** The keys from the settings, which encrypt secrets; null when the service makes its own key. */
 export function givenKeys({ encryption_key: current, encryption_key_previous: previous }: Config): GivenKeys | null {
   return current === null ? null : { current, previous };
 }

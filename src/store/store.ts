@@ -43,12 +43,11 @@ export interface Store {
   /** Null for an engine that only one process can use at a time. */
   cluster: ClusterStore | null;
   /**
-   * Sets, once and before the first renewal, the listener for changes by other nodes. Without a cluster it is never
-   * called.
+   * Sets the listener for changes by other nodes: once, before the first renewal. Without a cluster nothing calls it.
    */
   onChange(listener: (change: Change) => void): void;
   audit: AuditStore;
-  /** Absent for an engine that has tools of its own for backups. */
+  /** Absent for an engine with other tools for backups. */
   backups?: BackupStore;
   /** How long batches should linger; absent in an engine that gains nothing from larger batches. */
   lingers?: Lingers;

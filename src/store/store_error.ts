@@ -1,5 +1,5 @@
 /**
- * The storage failed (disk full, I/O error, connection lost). Nothing was written. Only with the code IN_DOUBT, nobody
+ * The storage failed (disk full, I/O error, connection lost), and nothing was written. With the code IN_DOUBT, nobody
  * knows whether something was written.
  */
 export class StoreError extends Error {

@@ -1,20 +1,20 @@
 /**
- * Watches for a storage that neither completes a call nor fails: a frozen disk, a paused database. Callers get an error
- * in bounded time. The calls themselves continue, and the delivery engine learns how they end.
+ * Watches for a storage that neither completes a call nor fails, such as a frozen disk or a paused database. Callers
+ * get an error in bounded time. The calls themselves continue, and the delivery engine learns how they end.
  */
 import type { Stall } from '../contract/stall.ts';
 import { StoreError } from '../store_error.ts';
 
 /** How often the watch checks how long calls have waited. */
 const TICK_MS = 250;
-/** After more ticks than this of one commit, new calls are refused. */
+/** When a call that shows a stall waits for more ticks than this, new messages and changes are refused. */
 const STALLED_TICKS = 12;
 /**
- * After more ticks than this, waiting callers get an error: the result is unknown. That is within 6 s, because a call
- * begins between two ticks.
+ * When a call waits for more ticks than this, callers get an error: the result is unknown. They get it within 6 s,
+ * because a call begins between two ticks.
  */
 const LONG_TICKS = 22;
-/** The sign of a stall that says so: the first sign comes with the tick after STALLED_TICKS, and one with each tick. */
+/** The number of the first sign with `is_long`. Signs begin with the tick after STALLED_TICKS, one with each tick. */
 export const LONG_SIGN = LONG_TICKS - STALLED_TICKS + 1;
 
 /** Calls without a lasting effect, with the ticks after which each is rejected. */
@@ -41,7 +41,7 @@ export interface Waiting extends Wait {
   reject: (error: Error) => void;
 }
 
-/** Counts time in ticks, so that a pause of the whole process counts as one tick and not as a stall. */
+/** Counts time in ticks. So a pause of the whole process counts as one tick, and not as a stall. */
 export class StallWatch implements Stall {
   readonly #waiting: readonly (Waiting | null)[];
   readonly #signs: StallSigns;
@@ -75,7 +75,6 @@ export class StallWatch implements Stall {
     return { since: this.#tick, is_sign: is_sign, ticks_max: REJECTED_AFTER_TICKS[name] ?? Infinity };
   }
 
-  /** Replies arrived. */
   onReplies(): void {
     if (this.#is_stalled) this.#is_stalled = this.#longest() > STALLED_TICKS;
   }

@@ -2,15 +2,15 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 
 /**
- * When the start of a service is over. Until then the service waits for calls of its store, and a collection would
- * delay these calls. A thread that ends sooner, as in most tests, needs no collection.
+ * When the start of a service is over. A collection during the start would delay the calls of the store for which the
+ * service waits. A thread that ends sooner, as in most tests, needs no collection.
  */
 const START_MS = 1_000;
 
 /**
- * After how many collections V8 drops the bytecode of a function that has not run in between: its default. With 1, two
- * collections drop the bytecode of everything that only the start ran, 3 MiB. A function that runs again is compiled
- * again.
+ * V8's default: after this many collections it drops the bytecode of a function that has not run in between. With 1,
+ * two collections drop the bytecode of everything that only the start ran, 3 MiB. A function that runs again is
+ * compiled again.
  */
 const BYTECODE_AGE = 6;
 
@@ -20,7 +20,7 @@ export function releaseStartMemoryLater(): void {
 }
 
 /**
- * Gives memory that only the start of a thread needed back to the system. The call stops the calling thread for some
+ * Gives memory that only the start of a thread needed back to the system. The call stops the calling thread for about
  * 40 ms.
  *
  * A start makes V8 grow its young generation, and V8 keeps the empty pages: 8 MiB in the thread that serves, 4 MiB in
@@ -28,8 +28,8 @@ export function releaseStartMemoryLater(): void {
  * one below starts that collection.
  *
  * The collection also makes V8 forget each layout that no object has at that moment, and everything that V8 has learned
- * about objects with such a layout. So this function keeps one tick in Node's queue of ticks, which is otherwise empty
- * now. Without that tick, `nextTick` would later take 4 % of the thread that serves instead of 0.6 %.
+ * about objects with such a layout. Ticks have such a layout, because Node's queue of ticks is empty now. So this
+ * function puts one tick into the queue. Otherwise `nextTick` would take 4 % of the thread that serves, and not 0.6 %.
  *
  * V8's flags belong to the whole process. The flag stays set, because another thread may be about to make the context
  * that needs the flag.

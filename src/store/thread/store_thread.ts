@@ -1,4 +1,4 @@
-/** The half of a store that makes the calls. The other half, the engine, lives in a thread of its own. */
+/** The half of a store that makes the calls. The other half, in a thread of its own, is the engine. */
 import { once } from 'node:events';
 import type { MessagePort, Worker } from 'node:worker_threads';
 import {
@@ -100,7 +100,7 @@ type Nouns = Store & { cluster: ClusterStore; file: FileStore };
 /** The calls in flight between this thread and the thread of the store. */
 class Calls {
   readonly #worker: Worker;
-  /** By the id of the call. Ids are used again: src/delivery/intrusive_list.ts explains why this is not a Map. */
+  /** The index is the id of the call. Ids are used again: src/delivery/intrusive_list.ts says why this is not a Map. */
   readonly #waiting: (Waiting | null)[] = [];
   readonly #free_ids: number[] = [];
   #outbox: Call[] = [];
@@ -146,10 +146,7 @@ class Calls {
     worker.on('exit', () => fail(new StoreError('STORE_CLOSED', 'the store is closed')));
   }
 
-  /**
-   * After a bad message or row of another node, this node reads everything again. So a bad message or row stops nothing
-   * here.
-   */
+  /** A message or a row of another node may be unreadable. Then this node reads everything again, and continues. */
   #onRawChange(changeOf: () => Change, observer: StoreObserver): void {
     try {
       this.onChange(changeOf());
@@ -169,7 +166,7 @@ class Calls {
     });
   }
 
-  /** Calls that are made while a ping is in flight share it. */
+  /** Calls that are made while a ping is in flight share that ping. */
   ping(): Promise<void> {
     if (this.stall.is_stalled) return Promise.reject(stalled());
     this.#pinging ??= this.call('storage', 'touch', [])

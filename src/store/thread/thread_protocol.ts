@@ -15,7 +15,7 @@ export interface Call {
   store: StoreName;
   method: string;
   args: unknown[];
-  /** The author of the entry in the audit log, if the call changes something. */
+  /** The author for the entry in the audit log, if the call changes something. */
   audited?: Audited;
 }
 
@@ -35,7 +35,7 @@ interface Packed {
 }
 
 /**
- * Packs calls that are long under load. Copying a settlement between threads as an object takes both sides 3.5 µs
+ * Packs calls that are long under load. To copy a settlement between threads as an object takes both sides 3.5 µs
  * together. Packed, with its attempts as text, it takes 1.4 µs (300 settlements, Node 24.21).
  */
 export function packCall(call: Call): Call {
@@ -54,7 +54,7 @@ function isLong(method: string): boolean {
   return method === 'accept' || method === 'settle';
 }
 
-/** The packed fields of every stored message. Otherwise `packed` takes all fields of the first message. */
+/** The packed fields of a stored message: without this list, `packed` would take all fields of the first message. */
 const MESSAGE_FIELDS: (keyof AcceptedMessage)[] = [
   'message_id',
   'meeting_id',
@@ -67,8 +67,8 @@ const MESSAGE_FIELDS: (keyof AcceptedMessage)[] = [
 interface PackedAccepted {
   kinds: Accepted['kind'][];
   /**
-   * The sender of each message and the message that it answers, by the place of the result. Most messages have no
-   * sender and answer no message.
+   * For messages with a sender or an answered message: both facts, by the place of the result. Most messages have
+   * neither.
    */
   origins: [place: number, MessageOrigin][];
   refused: [place: number, RefusedField][];

@@ -1,4 +1,4 @@
-/** How the thread of an engine starts: first its code, then what it needs to open the store. */
+/** How the thread of an engine starts: it loads its code, and then gets what it needs to open the store. */
 import { once } from 'node:events';
 import { MessageChannel, type MessagePort, Worker, workerData } from 'node:worker_threads';
 
@@ -15,14 +15,14 @@ export interface StartedThread {
 }
 
 /**
- * Starts a thread. Until `open` is called, it does not keep the process alive.
+ * Starts a thread. Until `open` is called, the thread does not keep the process alive.
  *
  * @param module the entry of the thread
  */
 export function startThread(module: URL): StartedThread {
   const { port1: port, port2: data_port } = new MessageChannel();
-  // The thread must not inherit options of this process such as --input-type or --eval. Its only option hides Node 22's
-  // warning that its SQLite is experimental.
+  // The thread must not inherit options of this process such as --input-type or --eval. The one option that it gets
+  // hides Node 22's warning that its SQLite is experimental.
   const execArgv = ['--disable-warning=ExperimentalWarning'];
   const worker = new Worker(module, { workerData: data_port, transferList: [data_port], execArgv });
   worker.unref();
