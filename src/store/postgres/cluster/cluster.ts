@@ -1,4 +1,4 @@
-/** The leases of this node, its notifications to other nodes, and theirs to it. */
+/** The leases of this node, and its notifications to and from other nodes. */
 import { fairShare } from '../../../domain/partition.ts';
 import { BROADCAST_BYTES_MAX, type ClusterStore, type Lease, type NodeRow } from '../../contract/cluster.ts';
 import { wallNow } from '../../../wall_clock.ts';

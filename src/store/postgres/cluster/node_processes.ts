@@ -103,7 +103,7 @@ export class NodeProcesses {
   }
 }
 
-/** Names the kernel, and the namespaces of its numbers and times of processes; null on a system without these. */
+/** Names the kernel, and the namespaces in which it numbers and dates processes; null on a system without these. */
 function kernelHere(): string | null {
   try {
     const boot_id = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();

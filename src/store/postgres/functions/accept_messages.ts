@@ -113,9 +113,9 @@ const OF_SENDER: Keys = {
 
 /** Which messages wake a membership: see src/domain/agents_to_notify.ts. */
 interface WakeParts {
-  /** When the message at `i.place` does not wake the membership `r`, and so notifies none of its agents. */
+  /** The column of the membership `s`. */
   column: string;
-  /** The case that the message at `i.place` does not wake the membership `r`, and so notifies none of its agents. */
+  /** When the message at `i.place` does not wake the membership `r`, and so notifies none of its agents. */
   asleep: string;
 }
 
