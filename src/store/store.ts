@@ -3,8 +3,9 @@
  *
  * Each method is one transaction, or shares a transaction with others. When its promise resolves, its writes are on
  * disk. Arguments and results are plain data, so that an engine may live in another thread or behind a socket. Times
- * are milliseconds since the epoch. `next_attempt_at`, `backoff_until` and `expires_at` are on the steady clock of the
- * node (see src/delivery/clock.ts), all other times on the wall clock.
+ * are milliseconds since the epoch. `next_attempt_at`, `backoff_until`, `now_ms`, and the `expires_at` of messages and
+ * deliveries are on the steady clock of the node (see src/delivery/clock.ts). Other times are on the wall clock, unless
+ * their comment names another clock.
  *
  * The secrets of instances are plain here. The engine encrypts them at rest.
  *

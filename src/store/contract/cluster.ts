@@ -102,8 +102,8 @@ export interface ClusterStore {
    * Renews the lease of this node, or lets the node join. Releases the partitions in `release`, and ignores those that
    * the node does not hold. Then takes partitions up to the `fairShare` of the node: free ones, and those of a node
    * whose lease or process has provably ended. A node that is stopping takes none. When the lease of this node had
-   * ended, it keeps the partitions that no other node took, with their epochs. An interrupted call is completed by the
-   * next one.
+   * ended, it keeps the partitions that no other node took, with their epochs. The next call completes an
+   * interrupted one.
    */
   renew(node: Pick<NodeRow, 'node_id' | 'version' | 'address' | 'stopping'>, release: number[]): Promise<Lease>;
   /** Releases every partition and removes the node; no node can join under this id again. */

@@ -178,9 +178,10 @@ export interface PrunePlace {
 
 export interface DeliveryStore {
   /**
-   * Changes only deliveries that are still pending and were not queued again by hand since they were read. A delivery
-   * that has expired in the table meanwhile takes the result of its last attempt: see `lateEnd`. In a cluster the
-   * partition must still have the epoch of the settlement, so settlements of a node that lost the partition are ignored.
+   * Changes only deliveries that are still pending, and that nobody queued again since they were read. For a delivery
+   * that has expired in the table meanwhile, writes the result of the last attempt: see `lateEnd`. In a cluster the
+   * partition must still have the epoch of the settlement. So the settlements of a node that lost the partition are
+   * ignored.
    */
   settle(deliveries: DeliverySettlement[], healths: HealthSettlement[]): Promise<void>;
   /**

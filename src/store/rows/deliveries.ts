@@ -20,7 +20,7 @@ import type { DeliveriesTable, MessagesTable } from './tables.ts';
 
 /**
  * The most deliveries that a step of `expireLanes` fails, and that a step of `expireAside` reads. Other calls of the
- * store wait for a step, some 10 ms.
+ * store wait some 10 ms for a step.
  */
 export const EXPIRED_AT_ONCE = 1_000;
 

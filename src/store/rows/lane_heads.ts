@@ -43,9 +43,9 @@ export function wasPushed({ state, reason, answered_badly }: Omit<EarlierRow, 's
 
 /** The deliveries of a lane since the last push. */
 export interface SincePush {
-  /** Messages before this time do not count, because the results of their deliveries may be removed. */
+  /** The seq of the last push; 0 when none is known. */
   pushed_seq: number;
-  /** Messages before this time are not counted, because the results of their deliveries are not known any more. */
+  /** Messages before this time do not count, because the results of their deliveries may be removed. */
   known_since_ms: number;
   /** The deliveries after the last push. */
   earlier: Iterable<EarlierRow>;

@@ -22,7 +22,7 @@ export function patched(settings: MeetingSettings, patch: MeetingPatch): Meeting
   };
 }
 
-/** Whether every setting is unset. Then the row can be deleted. */
+/** Whether every setting has its default, so that the row can be deleted. */
 export function isUnset({ paused, hop_limit, pair_limit, pair_window_s }: MeetingSettings): boolean {
   return !paused && hop_limit === null && pair_limit === null && pair_window_s === null;
 }

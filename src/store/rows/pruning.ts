@@ -4,7 +4,7 @@ import type { PrunePlace } from '../contract/deliveries.ts';
 /**
  * How many rows a step of `prune` checks in a table. Rows that must stay may fill this window: the pending deliveries
  * of machines that are away, and their messages. So the next window begins behind these rows. Otherwise no row behind
- * them would be removed until they expire.
+ * them would be removed before the pending deliveries expire.
  */
 export const PRUNE_WINDOW = 5_000;
 

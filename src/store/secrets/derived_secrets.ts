@@ -3,7 +3,7 @@ import type { EncryptionStore } from '../contract/encryption.ts';
 
 /**
  * The secrets of one purpose. They are derived from the data key, which all nodes share, so every node accepts the
- * tokens of all other nodes. When a data key is given up, the tokens of its secrets are not valid any more.
+ * tokens of all other nodes. A token is valid only as long as the data key behind its secret is in use.
  */
 export class DerivedSecrets {
   readonly #store: Pick<EncryptionStore, 'derivedKeys'>;

@@ -87,8 +87,8 @@ export class Database {
       // Afterwards SQLite cuts the log to this length.
       this.#db.exec(`PRAGMA journal_size_limit = ${WAL_BYTES_MAX}`);
       this.#migrate();
-      // Without this setting, SQLite may make a temporary file in the middle of a commit. That fails when no descriptor
-      // is left. The temporary file may also take the descriptor that libuv keeps for refusing connections. Then new
+      // Without this setting, SQLite may make a temporary file in the middle of a commit. Then the commit fails when no
+      // descriptor is left. Or the file takes the descriptor that libuv keeps for refusing connections, and new
       // connections hang. The migrations run before this setting, because they may sort more than fits into memory.
       this.#db.exec('PRAGMA temp_store = MEMORY');
     } catch (error) {

@@ -87,8 +87,8 @@ export function messageOperations(
   const numberOf = (message_id: string): number => ids.decode('msg', message_id) ?? 0;
 
   /**
-   * Returns the field for which the message is refused; otherwise the number and the hops of the message that it
-   * answers, or null when it answers none.
+   * Returns the field because of which the message is refused. Otherwise returns the number and the hops of the
+   * answered message; null: the message answers none.
    */
   function answeredBy(
     { from_agent, in_reply_to, speaks_for }: NewOrigin,

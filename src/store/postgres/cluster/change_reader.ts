@@ -6,7 +6,7 @@ import type { BatchRow, RawChange } from './stored_rows.ts';
 
 /** The most messages and deliveries that one statement reads, unless a single batch has more. */
 const NUMBERS_PER_READ_MAX = 5_000;
-/** A reader that is this far behind reports a resync instead. */
+/** A reader that is this far behind reports a resync, and reads none of these batches. */
 const NUMBERS_BEHIND_MAX = 500_000;
 
 /**

@@ -1,11 +1,11 @@
 /**
- * How statements find pending deliveries. Only the statements in this folder use the columns below: all others read the
- * views `noted_deliveries` and `fresh_deliveries`, or the view `pending_deliveries`, which has the rows of both.
+ * How statements find pending deliveries. Statements outside this folder read the views `noted_deliveries` and
+ * `fresh_deliveries`, or the view `pending_deliveries`, which has the rows of both.
  *
  * PostgreSQL updates a row cheaply (HOT) only when the update changes no column that an index uses. A column in the
- * condition of an index counts too. Most deliveries are accepted, pushed once and settled within milliseconds. So no
- * index uses `state`, and settling such a delivery touches no index. The indexes use two other columns instead.
- * Settling such a delivery changes neither column:
+ * condition of an index counts too. Most deliveries are accepted, pushed once and settled within milliseconds. To
+ * settle such a delivery must touch no index. So no index uses `state`. The indexes use two other columns, which stay
+ * as they are when such a delivery is settled:
  *
  * - `noted` is 1 for a pending delivery that is aside, or that a sweep has found. The indexes
  *   `deliveries_noted_in_lane` and `deliveries_noted_aside` contain only noted deliveries.
@@ -34,7 +34,7 @@
  * pending deliveries count as noted. This lasts at least a day after the step of the schema, and until then operators
  * can go back to the previous version. Afterwards, all nodes must know the columns, and a sweep must have seen every
  * row. Then one short transaction switches the views to the new columns, and removes the trigger and the old indexes:
- * see upgrade.ts. So all nodes change over at the same moment, and no node needs to know whether it has happened. A new
+ * see upgrade.ts. So all nodes change over at the same moment, and no node needs to know when that is. A new
  * database has the new columns in its views from the start.
  */
 import { DELIVERY_COLUMNS } from '../columns.ts';
