@@ -86,7 +86,7 @@ export const SETTINGS = {
   encryption_key_previous: setting(
     dataKey(),
     '',
-    'The previous encryption_key, needed until `convoke keys reencrypt` has changed it.',
+    'The previous encryption_key, needed until `convoke keys reencrypt` has encrypted every secret under the new key.',
   ),
   retry_schedule: setting(
     durations(RETRIES_MAX),
@@ -96,12 +96,12 @@ export const SETTINGS = {
   expire_after: setting(
     duration('1s', '30d'),
     '72h',
-    'How long a delivery waits for a receiver that cannot be reached. After that time it fails.',
+    'How long a delivery may wait, for example for a receiver that cannot be reached. After that time the delivery fails.',
   ),
   trust_clock: setting(
     boolean(),
     'false',
-    'Whether to believe a clock that, at the start, is far ahead of the last run of the service. If so, deliveries that have expired by that clock fail at once.',
+    'Whether to believe a clock that, at the start, is far ahead of the last run of the service. If true, deliveries that have expired by that clock fail immediately.',
   ),
   retention_deliveries: setting(duration('1s', '3650d'), '7d', 'How long settled deliveries are kept.'),
   retention_messages: setting(

@@ -82,7 +82,7 @@ export function wholeNumber(min: number, max: number): ValueType<number> {
 /** Null when there is no limit. */
 export function rate(): ValueType<Rate | null> {
   return {
-    expects: '`0` for no limit, or how many in a `s`, `m` or `h`, and how many at once, such as `100/s:10000`',
+    expects: '`0` for no limit, or how many in a `s`, `m` or `h`, and how many in a burst, such as `100/s:10000`',
     parse(text) {
       if (text === '0') return null;
       const match = /^([1-9][0-9]{0,8})\/(s|m|h):([1-9][0-9]{0,8})$/.exec(text);

@@ -135,12 +135,12 @@ export const PROBLEMS = {
   session_does_not_exist: {
     status: 404,
     title: 'There is no such session',
-    advice: 'It has ended. GET /api/v1/sessions/ lists the sessions.',
+    advice: 'The session has ended, or the session_id is mistyped. GET /api/v1/sessions/ lists the sessions.',
   },
   key_does_not_exist: {
     status: 404,
     title: 'No such API key',
-    advice: 'List the keys with GET /api/v1/keys/; a key_id is the 12 characters behind cvk_ in a token.',
+    advice: 'List the keys with GET /api/v1/keys/; a key_id is the 12 characters after cvk_ in a token.',
   },
   invite_does_not_exist: {
     status: 404,
@@ -195,7 +195,7 @@ export const PROBLEMS = {
     status: 409,
     title: 'The maximum that the operator permits is reached',
     advice:
-      'The detail names what has reached it. Remove some of those that you no longer need, or ask the operator to raise the setting that the detail names.',
+      'The detail says of what there are too many. Remove those that you no longer need, or ask the operator to raise the setting that the detail names.',
   },
   callback_not_verified: {
     status: 409,

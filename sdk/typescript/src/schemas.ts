@@ -2,7 +2,7 @@
 
 /** A key, without its token. */
 export interface ApiKey {
-  /** The id of an API key: the 12 characters behind cvk_ in its token. */
+  /** The id of an API key: the 12 characters after cvk_ in its token. */
   key_id: string;
   /** A name for people. */
   name: string | null;

@@ -18,7 +18,7 @@ import { cursor, limit } from './page.ts';
 
 export const KeyId = Type.String({
   pattern: '^[0-9a-v]{12}$',
-  description: 'The id of an API key: the 12 characters behind cvk_ in its token.',
+  description: 'The id of an API key: the 12 characters after cvk_ in its token.',
   examples: ['4f7k2m9q0a1b'],
   ...expected('must be the 12 characters of a key_id'),
 });

@@ -98,7 +98,7 @@ class ApiKey(Model):
     """A key, without its token."""
 
     key_id: str
-    """The id of an API key: the 12 characters behind cvk_ in its token."""
+    """The id of an API key: the 12 characters after cvk_ in its token."""
     name: str | None
     """A name for people."""
     scopes: list[Scope | str]
@@ -132,7 +132,7 @@ class ApiKeyWithToken(Model):
     """A key with its token, which only the response that makes it contains."""
 
     key_id: str
-    """The id of an API key: the 12 characters behind cvk_ in its token."""
+    """The id of an API key: the 12 characters after cvk_ in its token."""
     name: str | None
     """A name for people."""
     scopes: list[Scope | str]
