@@ -54,8 +54,9 @@ function errorsTable(): string {
   return (
     '# Errors\n\n' +
     'Every error response is `application/problem+json` ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)) with a\n' +
-    '`code`. Branch on the code: it is never renamed and never gets another meaning. `detail` says what happened in\n' +
-    'this case, and `errors` lists the fields that are not valid, each with its `path` and a `message`.\n\n' +
+    '`code`. Let your program decide by the code, which is never renamed and never gets another meaning. `detail`\n' +
+    'says what happened in this case, and `errors` lists the fields that are not valid, each with its `path` and a\n' +
+    '`message`.\n\n' +
     '| code | status | meaning | what to do |\n| --- | --- | --- | --- |\n' +
     rows.join('')
   );
