@@ -126,7 +126,7 @@ function withoutLooseEnds(path: string, markdown: string, shipped: ReadonlySet<s
   return (
     markdown
       .replaceAll(/<picture>[^]*?<\/picture>\n+/g, '')
-      // Removes tables of pictures, with their heads.
+      // Removes tables that contain only pictures, with their header rows.
       .replaceAll(/^\|.*\n\|[-| ]+\|\n(?:\|(?: *!\[[^\]]*\]\([^)]+\.png\) *\|)+\n+)/gm, '')
       .replaceAll(/!\[[^\]]*\]\(([^)]+)\)\n*/g, (image, link: string) => (is_there(link) ? image : ''))
       .replaceAll(/(?<!!)\[([^\]]+)\]\(([^)]+)\)/g, (whole, words: string, link: string) =>

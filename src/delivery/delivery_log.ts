@@ -68,7 +68,8 @@ export class DeliveryLog {
     this.#bursts.set(burst, now);
     if (last_at !== undefined && now - last_at < SUMMARY_MS) return;
     const { from_agent = null, hops = 0 } = origin ?? {};
-    // Names each field, because the delivery itself also has the message.
+    // Lists the fields one by one: the object `delivery` also has the message (in `body_head`), which must not get into
+    // the log.
     const line = { delivery_id, message_id, meeting_id, seq, instance_id, from_agent };
     if (isCatchUpReason(reason))
       log.info({ ...line, reason }, 'a machine that was away does not get what its membership leaves out');

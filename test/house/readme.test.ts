@@ -257,7 +257,7 @@ test('a metric of ours that ends in _total is a counter, and every counter ends 
   const metrics = await (await fetch(`${convoke.url}/metrics`)).text();
   const types = [...metrics.matchAll(/^# TYPE (\w+) (\w+)$/gm)];
   assert(types.some(([, , type]) => type === 'counter') && types.some(([, , type]) => type === 'gauge'));
-  // The library of Node's figures has gauges with such names. Its changelog says that they end with 1.0.
+  // The library of Node's figures has gauges with such names. Our changelog says that Convoke 1.0 removes them.
   const ours = types.filter(([, name = '']) => !/^convoke_nodejs_active_\w+_total$/.test(name));
   for (const [, name = '', type] of ours)
     assert.equal(name.endsWith('_total'), type === 'counter', `${name} is a ${type}`);

@@ -97,7 +97,7 @@ export class Body extends ListNode {
     done(problem);
   }
 
-  /** The request ended, or its connection is gone. */
+  /** Called when the request fails or closes. Refuses the body, unless the reading of it is already over. */
   cutOff(): void {
     if (this.#done !== null) this.refuse(cutShort());
   }

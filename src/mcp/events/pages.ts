@@ -44,7 +44,8 @@ export async function readPage(
   );
   const [first] = data;
   if (first === undefined) {
-    // Retention removed the messages that followed, or the store was restored to an earlier state.
+    // No message follows: nothing is new, or retention removed what followed, or the store was restored to an earlier
+    // state.
     const newest = await newestSeq(caller, meeting_id);
     // A message may have been sent between the two reads: the next page has it.
     const is_lost = newest < after || (newest > after && (await isGone(caller, meeting_id, after)));

@@ -102,7 +102,7 @@ export async function seqsOf(
   return up_tos.map((up_to, i) => ({ above: aboves?.[i] ?? 0, up_to }));
 }
 
-/** The seq of the last message of each meeting that has a lower number than this; 0 when there is none. */
+/** For each meeting: the seq of its last message whose message_no is below `number`; 0 if it has no such message. */
 async function lastBelow(
   session: Session,
   meeting_ids: readonly string[],

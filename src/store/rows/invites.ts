@@ -9,7 +9,7 @@ export function inviteOf(row: InvitesTable): Invite {
   const { invite_id } = row;
   return {
     ...row,
-    // A damaged row allows no meeting.
+    // If the stored list is damaged, `storedTexts` returns an empty list, so the invite allows no meeting.
     meeting_ids: storedTexts(row.meeting_ids, 'invites', 'meeting_ids', invite_id),
     agent_ids: storedTexts(row.agent_ids, 'invites', 'agent_ids', invite_id),
   };

@@ -1,4 +1,4 @@
-/** Searches, as both engines make them. */
+/** The parts of a search that SQLite and PostgreSQL share. */
 import { type RawBuilder, sql } from 'kysely';
 import { numberAt } from '../../domain/id.ts';
 import { formsOf } from '../../domain/search_text.ts';

@@ -8,7 +8,7 @@ import { addressOf } from '../router.ts';
 import { client, may } from '../service.ts';
 import { counted } from '../format.ts';
 
-/** The most stopped deliveries that are read. */
+/** The page reads at most this many cancelled deliveries, and then picks those that the loop guard stopped. */
 const STOPPED_MAX = 100;
 /**
  * How many of the latest deliveries the page searches for stopped deliveries. There is no index of the cancelled

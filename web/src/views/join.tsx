@@ -16,7 +16,8 @@ export function JoinDialog(props: {
   const { agent_ids: offered = [] } = props;
   const [agents, setAgents] = useState(offered.join(', '));
   const join = async (): Promise<void> => {
-    // An id may have a comma. As long as nobody changes the text, the ids need not be read from it.
+    // An id may contain a comma, so splitting the text at its commas could break the id. If nobody changed the text,
+    // the offered ids are used as they are.
     let agent_ids = agents === offered.join(', ') ? [...offered] : idsOf(agents);
     if (agent_ids.length === 0) agent_ids = (await client.getInstance(instance_id)).agent_ids;
     await client.joinMeeting({ instance_id, meeting_id, agent_ids });

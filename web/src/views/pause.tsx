@@ -72,8 +72,8 @@ export function PauseButton({ instance, again }: { instance: Instance; again: ()
 }
 
 /**
- * Pending deliveries are held for as long as they may wait. That is 72 hours, unless a setting or a message names
- * another time.
+ * Says how many pending deliveries a paused instance holds. It holds them until they expire: after 72 hours, unless a
+ * setting or a message names another time.
  */
 function heldInWords(pending: number): string {
   if (pending === 0) return 'Nothing is pending.';

@@ -85,7 +85,8 @@ class ShownConversation {
 
   constructor(client: ConvokeClient) {
     this.#client = client;
-    // If joining fails, the code that awaits the conversation reports it.
+    // This promise may be rejected before `hold` awaits it. Without this handler Node would then end the process.
+    // `hold` throws the error.
     this.#over.promise.catch(() => {});
     this.#conversation = new Conversation({
       service: client,

@@ -39,7 +39,10 @@ const ACCEPT = `SELECT * FROM accept_messages_5(
 const END_RUN = 'DELETE FROM runs WHERE run_no = $1';
 const FORGET_BATCHES = 'DELETE FROM batches WHERE run_no = $1';
 const BEGIN_RUN = 'INSERT INTO runs (run_no, started_at) OVERRIDING SYSTEM VALUE VALUES ($1, $2)';
-/** Returns whether the database is behind this node. */
+/**
+ * Raises the database's numbers to those that this node knows. Returns whether the database did not know the last one,
+ * because it went back in time.
+ */
 const RAISE_NUMBERS = 'SELECT raise_numbers($1, $2) AS is_behind';
 
 /**
