@@ -27,10 +27,11 @@ export function Stopped({ meeting, again }: { meeting: Meeting; again: () => voi
   const query = { meeting_id, state: 'cancelled', after_seq: Math.max(0, last_seq - messages) } as const;
   const { value, again: askAgain } = useQuery(
     `stopped ${meeting_id}`,
-    async () => (await client.listDeliveries({ ...query, limit: STOPPED_MAX })).data,
+    () => client.listDeliveries({ ...query, limit: STOPPED_MAX }),
     (event) => event.meeting_id === meeting_id && event.name.startsWith('delivery.'),
   );
-  const stopped = (value ?? []).filter(isStopped);
+  const stopped = (value?.data ?? []).filter(isStopped);
+  const has_more = value?.data.length === STOPPED_MAX && value.next_cursor !== null;
   const [last] = stopped;
   const may_retry = useMayChange(last?.instance_id ?? null);
   if (last === undefined) return null;
@@ -46,7 +47,7 @@ export function Stopped({ meeting, again }: { meeting: Meeting; again: () => voi
       <Mark kind="warning" />
       <span class="brake-text">
         The loop guard stopped{' '}
-        <a href={addressOf(['deliveries'], { meeting_id, state: 'cancelled' })}>{howMany(stopped)}</a>: {why}.
+        <a href={addressOf(['deliveries'], { meeting_id, state: 'cancelled' })}>{howMany(stopped, has_more)}</a>: {why}.
       </span>
       {may_retry && (
         <button
@@ -83,7 +84,6 @@ function isStopped({ reason, settled_at }: Delivery): boolean {
   return settled_at !== null && Date.now() - Date.parse(settled_at) < SHOWN_MS;
 }
 
-function howMany(stopped: readonly Delivery[]): string {
-  const more = stopped.length === STOPPED_MAX ? ' or more' : '';
-  return `${counted(stopped.length, 'delivery', 'deliveries')}${more}`;
+function howMany(stopped: readonly Delivery[], has_more: boolean): string {
+  return `${counted(stopped.length, 'delivery', 'deliveries')}${has_more ? ' or more' : ''}`;
 }
