@@ -480,7 +480,7 @@ describe('the commands that call the API', () => {
     assert.doesNotMatch(shown, /next attempt/, 'the time is over, because the instance backs off');
 
     const { message_id } = await client.getDelivery(delivery_id);
-    const why = /\n.*dlv_.* pending: waiting: its instance was not reached \(connection refused: port \d+\)\n$/;
+    const why = /\n.*dlv_.* pending: waiting until its instance is tried again \(connection refused: port \d+\)\n$/;
     assert.match((await run(['trace', message_id])).stdout, why);
     assert.match((await run(['deliveries', '--instance', 'dead'])).stdout, why);
     const unheard = await client.sendMessage(
