@@ -406,6 +406,19 @@ describe('the commands that call the API', () => {
     assert.match((await run(['trace', message_id])).stdout, /\ntrace +4bf92f3577b34da6a3ce929d0e0e4736\n/);
   });
 
+  test('find and trace show every digit of a number', async () => {
+    const digits = '12345678901234567890';
+    const { message_id } = await json<SentMessage>(['send', 'every-digit', '--message', `{"id":${digits},"one":1.10}`]);
+    for (const args of [
+      ['find', digits],
+      ['find', '--meeting', 'every-digit', '--seq', '1'],
+      ['trace', message_id],
+    ]) {
+      assert.match((await run(args)).stdout, /\{"id":12345678901234567890,"one":1\.10\}/);
+      assert.match((await run([...args, '--json'])).stdout, /"id": 12345678901234567890,\n +"one": 1\.10\n/);
+    }
+  });
+
   test('recover counts first with --dry-run, keeps to --until, and says what was missed while it was switched off', async (t) => {
     let status = 202;
     const webhook = await machine(t, (_request, response) => response.writeHead(status).end());

@@ -297,6 +297,39 @@ test('raw messages come back character for character, whatever they contain', as
   await assert.rejects(client.listRawMessages('m'), { code: 'meeting_does_not_exist' });
 });
 
+test('the messages of a search, and the message of a trace, come as they were written', async (t) => {
+  const text = '{"big": 12345678901234567890, "message": {"message": 1.10}}';
+  const about = { message_id: 'msg_1', answered: [{ excerpt: '"message":{' }] };
+  const { client, seen } = await start(
+    t,
+    inTurn(
+      (response) => void response.end(`{"data":[{"seq":1,"message":${text}}],"next_cursor":"c","searched_to":"t"}`),
+      (response) => void response.end(`${JSON.stringify(about).slice(0, -1)},"message":${text}}`),
+      (response) => void response.end('{"data":[]}'),
+      problem(404, 'message_does_not_exist'),
+    ),
+  );
+  const { data, ...page } = await client.findRawMessages({ text: 'big' });
+  assert.deepEqual([data, page], [[{ seq: 1, message: rawJson(text) }], { next_cursor: 'c', searched_to: 't' }]);
+  assert.deepEqual(await client.getRawMessage('msg_1', { limit: 2 }), { ...about, message: rawJson(text) });
+  assert.deepEqual(
+    seen.map(({ path }) => path),
+    ['/api/v1/messages/?text=big', '/api/v1/messages/msg_1/?limit=2'],
+  );
+  await assert.rejects(client.getRawMessage('msg_1'), { code: 'unexpected_response' });
+  await assert.rejects(client.getRawMessage('msg_1'), { code: 'message_does_not_exist' });
+});
+
+test('raw messages are read again when the service was overloaded', async (t) => {
+  const { client } = await start(
+    t,
+    inTurn(problem(503, 'overloaded', {}, { 'retry-after': '0' }), (response) =>
+      response.end('{"data":[],"has_more":false}'),
+    ),
+  );
+  assert.deepEqual(await client.listRawMessages('m'), { data: [], has_more: false });
+});
+
 test('raw messages are cut out of their page and not read', async (t) => {
   // No service sends this number. It shows whether the message was read.
   const text = '{"unread":01}';

@@ -1,8 +1,14 @@
-import { errorFromProxy, errorFromResponse } from './error.ts';
+import { errorFromResponse } from './error.ts';
 import { listen, type EventsOptions } from './events.ts';
 import { type PushInHand, Puller, type PullOptions } from './pull.ts';
 import type { RawJson } from './raw_json.ts';
-import { type RawMessage, rawMessages } from './raw_messages.ts';
+import {
+  type RawFoundMessage,
+  type RawMessage,
+  rawMessage,
+  rawMessages,
+  type RawMessageTrace,
+} from './raw_messages.ts';
 import { type CallOptions, Requests, type RequestsOptions } from './requests.ts';
 import { Gatherer } from './gatherer.ts';
 import { itemOf, type MessageToSend, sendMany } from './sending_many.ts';
@@ -333,20 +339,22 @@ export class ConvokeClient {
     query: ListMessagesQuery = {},
     options: CallOptions = {},
   ): Promise<{ data: RawMessage[]; has_more: boolean }> {
-    const url = this.#requests.urlOf(['meetings', meeting_id, 'messages'], query);
-    return this.#requests.ask('GET', url, options, (response, text) => {
-      if (!response.ok) throw errorFromResponse(response, text, url, Date.now());
-      try {
-        return rawMessages(text);
-      } catch {
-        throw errorFromProxy(response, url);
-      }
-    });
+    return this.#requests.call(
+      'GET',
+      ['meetings', meeting_id, 'messages'],
+      { ...options, query },
+      rawMessages<{ data: RawMessage[]; has_more: boolean }>,
+    );
   }
 
   /** One message, the chain that led to it, its answers, and each of its deliveries with its outcome. */
   getMessage(message_id: string, query: GetMessageQuery = {}, options?: CallOptions): Promise<MessageTrace> {
     return this.#requests.call('GET', ['messages', message_id], { ...options, query });
+  }
+
+  /** As {@link getMessage}, with the JSON of the message as it was written: no digit of a number is lost. */
+  getRawMessage(message_id: string, query: GetMessageQuery = {}, options?: CallOptions): Promise<RawMessageTrace> {
+    return this.#requests.call('GET', ['messages', message_id], { ...options, query }, rawMessage<RawMessageTrace>);
   }
 
   /** Every message of a meeting after `after_seq` (0, the beginning, when absent), in order, page after page. */
@@ -371,6 +379,11 @@ export class ConvokeClient {
    */
   findMessages(query: FindMessagesQuery = {}, options?: CallOptions): Promise<SearchPage<FoundMessage>> {
     return this.#requests.call('GET', ['messages'], { ...options, query });
+  }
+
+  /** As {@link findMessages}, with the JSON of each message as it was written: no digit of a number is lost. */
+  findRawMessages(query: FindMessagesQuery = {}, options?: CallOptions): Promise<SearchPage<RawFoundMessage>> {
+    return this.#requests.call('GET', ['messages'], { ...options, query }, rawMessages<SearchPage<RawFoundMessage>>);
   }
 
   /** The deliveries, the newest first. */

@@ -10,7 +10,7 @@ export type { PageStart } from './pages.ts';
 export type { PullOptions, PushInHand } from './pull.ts';
 export type { PushResult } from './push_result.ts';
 export { RawJson, rawJson } from './raw_json.ts';
-export type { RawMessage } from './raw_messages.ts';
+export type { RawFoundMessage, RawMessage, RawMessageTrace } from './raw_messages.ts';
 export { createReceiver } from './receiver.ts';
 export type { Answer, ReceiverOptions } from './receiver.ts';
 export type { CallOptions } from './requests.ts';

@@ -85,12 +85,13 @@ export class Requests {
     return headers;
   }
 
-  async call<T>(method: string, path: Path, call: Call): Promise<T> {
+  /** @param parse reads the body of a success, or throws when it is not what the service responds */
+  async call<T>(method: string, path: Path, call: Call, parse?: (text: string) => T): Promise<T> {
     const url = this.urlOf(path, call.query);
     const attempts_max = call.attempts_max ?? this.#attempts_max;
     for (let attempt = 1; ; attempt++) {
       try {
-        return await this.ask(method, url, call, (response, text) => parseResponse<T>(response, text, url));
+        return await this.ask(method, url, call, (response, text) => parseResponse<T>(response, text, url, parse));
       } catch (error) {
         const wait_ms = overloadedWait(error);
         if (wait_ms === null || attempt >= attempts_max) throw error;
@@ -160,11 +161,16 @@ function overloadedWait(error: unknown): number | null {
   return wait_ms <= RETRY_WAIT_MS_MAX ? wait_ms : null;
 }
 
-export function parseResponse<T>(response: Response, text: string, url: string): T {
+export function parseResponse<T>(
+  response: Response,
+  text: string,
+  url: string,
+  parse: (text: string) => T = (json) => JSON.parse(json) as T,
+): T {
   if (!response.ok) throw errorFromResponse(response, text, url, Date.now());
   if (response.status === 204) return undefined as T;
   try {
-    return JSON.parse(text) as T;
+    return parse(text);
   } catch {
     throw errorFromProxy(response, url);
   }

@@ -1,5 +1,6 @@
-import type { ConvokeClient, FindMessagesQuery, FoundMessage } from '@convoke/sdk';
+import type { ConvokeClient, FindMessagesQuery, RawFoundMessage } from '@convoke/sdk';
 import { Command } from 'commander';
+import { parseExactly } from '../../../domain/exact_json.ts';
 import { wallNow } from '../../../wall_clock.ts';
 import { clientFor, type ListOptions, listed, noteUnseen, wholeNumber, withList } from '../api.ts';
 import { typed } from '../command_name.ts';
@@ -34,9 +35,11 @@ export function findCommand(): Command {
         text !== undefined && MADE_ID.test(text) ? { id: text } : { text, seq, since, until };
       const client = clientFor(options);
       const rows = await listed(options, (page) =>
-        client.findMessages(wanted.text === undefined ? { ...wanted, meeting_id } : { ...wanted, meeting_id, ...page }),
+        client.findRawMessages(
+          wanted.text === undefined ? { ...wanted, meeting_id } : { ...wanted, meeting_id, ...page },
+        ),
       );
-      if (options.json) printJson(rows);
+      if (options.json) printJson(rows.map((row) => ({ ...row, message: parseExactly(row.message.text) })));
       else await printMessages(client, rows);
     });
   return withExamples(withList(command), {
@@ -47,7 +50,7 @@ export function findCommand(): Command {
   });
 }
 
-async function printMessages(client: ConvokeClient, rows: readonly FoundMessage[]): Promise<void> {
+async function printMessages(client: ConvokeClient, rows: readonly RawFoundMessage[]): Promise<void> {
   if (rows.length === 0) {
     note('No message fits.');
     await noteUnseen(client);
@@ -61,7 +64,7 @@ async function printMessages(client: ConvokeClient, rows: readonly FoundMessage[
     { title: 'FROM', text: (row) => row.from_agent ?? '-' },
     { title: 'PUSHED TO', text: (row) => String(row.deliveries_queued) },
     { title: 'MESSAGE_ID', text: (row) => row.message_id },
-    { title: 'MESSAGE', text: (row) => JSON.stringify(row.message), gives_way: true },
+    { title: 'MESSAGE', text: (row) => row.message.text, gives_way: true },
   ]);
   const [first, another] = rows;
   if (first !== undefined && another === undefined)

@@ -1,5 +1,6 @@
-import type { MessageTrace } from '@convoke/sdk';
+import type { RawMessageTrace } from '@convoke/sdk';
 import { Command } from 'commander';
+import { parseExactly } from '../../../domain/exact_json.ts';
 import { wallNow } from '../../../wall_clock.ts';
 import { type ApiOptions, clientFor, withApi } from '../api.ts';
 import { typed } from '../command_name.ts';
@@ -9,15 +10,15 @@ import { note, print, printFields, printJson, printTable } from '../terminal.ts'
 
 const DELIVERIES_MAX = 500;
 
-type Brief = MessageTrace['answered'][number];
+type Brief = RawMessageTrace['answered'][number];
 
 export function traceCommand(): Command {
   const command = new Command('trace')
     .description('one message: the messages that led to it, its answers, and the agents that it woke')
     .argument('<message_id>')
     .action(async (message_id: string, options: ApiOptions) => {
-      const trace = await clientFor(options).getMessage(message_id, { limit: DELIVERIES_MAX });
-      if (options.json) printJson(trace);
+      const trace = await clientFor(options).getRawMessage(message_id, { limit: DELIVERIES_MAX });
+      if (options.json) printJson({ ...trace, message: parseExactly(trace.message.text) });
       else printTrace(trace);
     });
   return withExamples(withApi(command), {
@@ -25,7 +26,7 @@ export function traceCommand(): Command {
   });
 }
 
-function printTrace(trace: MessageTrace): void {
+function printTrace(trace: RawMessageTrace): void {
   const now_ms = wallNow();
   const { answered, answers, deliveries, target_agents, hops } = trace;
   printFields({
@@ -35,7 +36,7 @@ function printTrace(trace: MessageTrace): void {
     to: target_agents === null ? 'everybody' : listInWords(target_agents),
     ...(hops !== undefined && { hops: String(hops) }),
     ...(trace.trace_id !== undefined && { trace: trace.trace_id }),
-    text: JSON.stringify(trace.message),
+    text: trace.message.text,
   });
   if (trace.in_reply_to !== undefined)
     printBriefs('The chain that led to it, its beginning first:', answered.toReversed());
@@ -57,7 +58,7 @@ function printTrace(trace: MessageTrace): void {
 }
 
 /** Names the command that says why nobody would get a message like this one. */
-function unheard({ meeting_id, target_agents, from_agent }: MessageTrace): string {
+function unheard({ meeting_id, target_agents, from_agent }: RawMessageTrace): string {
   const to = (target_agents ?? []).map((agent_id) => ` --to ${quoted(agent_id)}`).join('');
   const from = from_agent === undefined ? '' : ` --from ${quoted(from_agent)}`;
   return `It woke nobody: \`${typed(`explain ${quoted(meeting_id)}${to}${from}`)}\` says why, for a message sent now.`;
