@@ -3,8 +3,8 @@ import { EXIT } from './exit.ts';
 
 type Style = Parameters<typeof styleText>[0];
 
-/** Ids and times are never cut. A column that can be cut keeps at least this much. */
-const COLUMN_CHARS_MIN = 16;
+/** Ids and times are never cut. A column that can be cut keeps at least this many columns of the terminal. */
+const COLUMN_WIDTH_MIN = 16;
 
 /** Whether the command continues when nobody reads its output any more. */
 let goes_on_unread = false;
@@ -95,20 +95,26 @@ export interface Column<Row> {
  * Prints rows under titles. Columns are as wide as their texts. If the terminal is too narrow, some columns are cut.
  */
 export function printTable<Row>(rows: readonly Row[], columns: readonly Column<Row>[]): void {
+  tableOf(rows, columns, isTerminal() ? process.stdout.columns : Infinity).forEach((line) => print(line));
+}
+
+/** The lines of a table for a terminal with this many columns. */
+export function tableOf<Row>(rows: readonly Row[], columns: readonly Column<Row>[], width_max: number): string[] {
   const cells = rows.map((row) => columns.map((column) => plain(column.text(row))));
   const widths = columns.map(({ title }, i) =>
-    Math.max(title.length, ...cells.map((line) => charsOf(line[i]!).length)),
+    Math.max(title.length, ...cells.map((line) => widthOf(charsOf(line[i]!)))),
   );
-  narrow(widths, columns);
-  print(styled('dim', joined(columns.map(({ title }, i) => fit(title, widths[i]!)))));
-  rows.forEach((row, at) => {
+  narrow(widths, columns, width_max);
+  const titles = styled('dim', joined(columns.map(({ title }, i) => fit(title, widths[i]!))));
+  const lines = rows.map((row, at) => {
     const line = columns.map((column, i) => {
       const text = fit(cells[at]![i]!, widths[i]!);
       const style = column.style?.(row) ?? null;
       return style === null ? text : styled(style, text);
     });
-    print(joined(line));
+    return joined(line);
   });
+  return [titles, ...lines];
 }
 
 /** Prints `name  value` lines, the values under each other. */
@@ -119,21 +125,25 @@ export function printFields(fields: Record<string, string>): void {
   }
 }
 
-function narrow(widths: number[], columns: readonly Column<never>[]): void {
-  if (!isTerminal()) return;
-  let excess = widths.reduce((sum, width) => sum + width + 2, -2) - process.stdout.columns;
+function narrow(widths: number[], columns: readonly Column<never>[], width_max: number): void {
+  let excess = widths.reduce((sum, width) => sum + width + 2, -2) - width_max;
   columns.forEach(({ gives_way }, i) => {
     if (gives_way !== true || excess <= 0) return;
-    const width = Math.max(Math.min(COLUMN_CHARS_MIN, widths[i]!), widths[i]! - excess);
+    const width = Math.max(Math.min(COLUMN_WIDTH_MIN, widths[i]!), widths[i]! - excess);
     excess -= widths[i]! - width;
     widths[i] = width;
   });
 }
 
+/** Cuts or fills a text, so that it takes this many columns of the terminal. */
 function fit(text: string, width: number): string {
   const chars = charsOf(text);
-  if (chars.length > width) return `${chars.slice(0, width - 1).join('')}…`;
-  return text + ' '.repeat(width - chars.length);
+  const end = widthOf(chars) > width ? '…' : '';
+  let free = width - end.length;
+  const count = chars.findIndex((char) => (free -= widthOf([char])) < 0);
+  if (count === -1) return text + ' '.repeat(free);
+  free += widthOf([chars[count]!]);
+  return chars.slice(0, count).join('') + end + ' '.repeat(free);
 }
 
 function joined(cells: string[]): string {
@@ -149,4 +159,15 @@ let segmenter: Intl.Segmenter | null = null;
 function charsOf(text: string): string[] {
   segmenter ??= new Intl.Segmenter();
   return Array.from(segmenter.segment(text), ({ segment }) => segment);
+}
+
+/**
+ * The beginnings of characters that take two columns of a terminal: those of East Asia that are wide or full-width in
+ * Unicode's EastAsianWidth.txt, and emoji. U+FE0F makes an emoji of another sign.
+ */
+const WIDE =
+  /^(?:[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\ua960-\ua97f\uac00-\ud7a3\uf900-\ufaff\ufe10-\ufe1f\ufe30-\ufe6f\uff01-\uff60\uffe0-\uffe6\u{16fe0}-\u{18dff}\u{1aff0}-\u{1b2ff}\u{1f200}-\u{1f265}\u{20000}-\u{3fffd}]|\p{Emoji_Presentation}|.\ufe0f)/u;
+
+function widthOf(chars: readonly string[]): number {
+  return chars.reduce((sum, char) => sum + (WIDE.test(char) ? 2 : 1), 0);
 }
