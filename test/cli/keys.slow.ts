@@ -41,6 +41,17 @@ describe('without a service', () => {
     assert.match(await service.stderr, /"every request needs an API key"/);
   });
 
+  test('an empty variable counts as not set', async (t) => {
+    const data = temporaryDirectory(t);
+    const made = await convoke(['keys', 'create', '--scope', 'admin', '--data', data]);
+    assert.equal(made.code, 0, made.stderr);
+    const env = { CONVOKE_URL: '', CONVOKE_API_KEY: '', CONVOKE_DATA: data };
+    const listed = await convoke(['keys'], { env });
+    assert.match(listed.stdout, /^KEY .*\n\w{12} .* admin .* active\n$/, listed.stderr);
+    // Control: an empty option is a mistake.
+    assert.equal((await convoke(['keys', '--url', ''], { env })).code, 2);
+  });
+
   test('serve on a terminal shows a link that signs in an admin, once, and writes it nowhere else', async (t) => {
     const data = temporaryDirectory(t);
     const made = await convoke(['keys', 'create', '--scope', 'admin', '--data', data]);

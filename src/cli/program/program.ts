@@ -57,11 +57,18 @@ const START_HERE = {
 /** Runs the command of this process and sets its exit code. */
 export async function main(): Promise<void> {
   watchOutput();
+  dropEmptyVariables();
   try {
     await program().parseAsync();
   } catch (error) {
     process.exitCode = endOf(error);
   }
+}
+
+/** An empty variable counts as not set, as for the settings of the service. Commander takes it for the value ''. */
+function dropEmptyVariables(): void {
+  for (const [name, value] of Object.entries(process.env))
+    if (value === '' && name.startsWith('CONVOKE_')) delete process.env[name];
 }
 
 /** The commands as a tree; parsing throws CommanderError instead of ending the process. */
