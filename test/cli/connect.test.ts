@@ -10,7 +10,7 @@ import { describe, test, type TestContext } from 'node:test';
 import { type ConnectOptions, connectWith } from '../../src/cli/program/commands/connect/connect_with.ts';
 import { connectionFile, readConnection } from '../../src/cli/program/commands/connect/connection.ts';
 import { unitFor } from '../../src/cli/program/commands/connect/unit.ts';
-import { convoke, temporaryDirectory } from '../support/command_line.ts';
+import { convoke, deadUrl, temporaryDirectory } from '../support/command_line.ts';
 
 const TO = 'http://127.0.0.1:9000/convoke';
 const TOKEN = 'token-of-the-runtime';
@@ -198,7 +198,7 @@ describe('connect', () => {
 
   test('control: an invite is asked for where its key can be saved, and a failure leaves no file', async (t) => {
     const env = home(t);
-    const link = 'http://127.0.0.1:1/invite/abc';
+    const link = `${await deadUrl()}/invite/abc`;
     assert.equal((await convoke(['connect', link, '--to', TO], { env })).code, 3);
     assert.deepEqual(readdirSync(join(env.XDG_CONFIG_HOME, 'convoke/connections')), []);
   });

@@ -3,6 +3,7 @@ import { type Command, InvalidArgumentError, Option } from 'commander';
 import { type ProblemCode, PROBLEMS } from '../../domain/problem.ts';
 import { CommandFailure, EXIT } from './exit.ts';
 import { note } from './terminal.ts';
+import { refusedPort } from './refused_ports.ts';
 import { typed } from './command_name.ts';
 import { listInWords } from './format.ts';
 
@@ -46,8 +47,13 @@ export function withList(command: Command): Command {
     .option('--all', 'print all of them');
 }
 
-/** @throws CommandFailure when the address is not a URL */
+/** @throws CommandFailure when the address is not a URL, or has a port to which no request is made */
 export function clientFor({ url, apiKey }: Pick<ApiOptions, 'url' | 'apiKey'>): ConvokeClient {
+  const port = refusedPort(url);
+  if (port !== null) {
+    const why = `${new URL(url).origin} has port ${port}, which belongs to another protocol, so HTTP clients and browsers refuse it`;
+    throw new CommandFailure(EXIT.usage, `${why}; let Convoke listen on another port`);
+  }
   try {
     return new ConvokeClient({ base_url: url, api_key: apiKey });
   } catch (error) {
