@@ -738,6 +738,7 @@ describe('the commands that call the API', () => {
       [['deliveries', '--limit', '0'], /whole number from 1 to 500/],
       [['frobnicate'], /unknown command 'frobnicate'/],
       [['deliveries', 'shwo', 'dlv_1', '--curl'], /^convoke: unknown command 'shwo'\n\(Did you mean show\?\)\n\(/],
+      [['deliveries', ''], /^convoke: unknown command ''\n\(.*deliveries --help shows/],
       [['meetings', 'frobnicate'], /^convoke: unknown command 'frobnicate'\n\(.*meetings --help shows/],
       [['meetings', 'member', 'm', 'x'], /give what to change: --agent, --wake, --catch-up or --max-age/],
       [['instances', '--url', 'not a url'], /--url \(or CONVOKE_URL\) must be/],

@@ -134,9 +134,9 @@ function endSoftly(command: Command): void {
  * command, `list`, and says that `list` has too many arguments.
  */
 function refuseUnknown(group: Command): void {
-  const [word = ''] = group.args;
+  const [word] = group.args;
   const names = group.commands.map((command) => command.name());
-  if (word === '' || word.startsWith('-') || [...names, 'help'].includes(word)) return;
+  if (word === undefined || word.startsWith('-') || [...names, 'help'].includes(word)) return;
   const nearest = nearestName(word, names);
   group.error(`error: unknown command '${word}'${nearest === null ? '' : `\n(Did you mean ${nearest}?)`}`);
 }
