@@ -138,6 +138,7 @@ describe('help', () => {
     for (const name of ['import', 'compact', 'migrate']) assert.deepEqual(shown(name), ['--data'], name);
     assert(shown('doctor').includes('--port') && !shown('doctor').includes('--retry-schedule'));
     for (const name of ['serve', 'config']) assert.equal(shown(name).length, settingNames().length - 3, name);
+    for (const command of everyCommand(program())) assert.doesNotMatch(helpOf(command), /preset/, command.name());
     const taken = await convoke(['migrate', '--retry-schedule', 'never']);
     assert.match(taken.stderr, /^convoke: --retry-schedule "never" must be/);
   });

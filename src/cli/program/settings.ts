@@ -13,12 +13,9 @@ export function withSettings(command: Command, used: readonly SettingName[] = se
     if (isSecret(name)) continue;
     const { default: text, sentence } = SETTINGS[name];
     const what = `${sentence} [${variableOf(name)}, ${text === '' ? 'empty' : text}]`;
-    // `--egress-allow-http` without a value means true.
-    const option =
-      text === 'false'
-        ? new Option(`${flagOf(name)} [value]`, what).preset('true')
-        : new Option(`${flagOf(name)} <value>`, what);
-    command.addOption(option.hideHelp(!used.includes(name)));
+    // `--egress-allow-http` without a value means true. Not as a preset, which the help would show.
+    const value = text === 'false' ? '[value]' : '<value>';
+    command.addOption(new Option(`${flagOf(name)} ${value}`, what).hideHelp(!used.includes(name)));
   }
   return command;
 }
@@ -26,10 +23,10 @@ export function withSettings(command: Command, used: readonly SettingName[] = se
 /** @throws CommandFailure that lists every fault */
 export function settingsOf(command: Command): ReadConfig {
   const flags: Partial<Record<SettingName, string>> = {};
-  const given = command.opts<Record<string, string | undefined>>();
+  const given = command.opts<Record<string, string | true | undefined>>();
   for (const name of settingNames()) {
     const value = given[name.replaceAll(/_(.)/g, (_, letter: string) => letter.toUpperCase())];
-    if (value !== undefined) flags[name] = value;
+    if (value !== undefined) flags[name] = String(value);
   }
   try {
     return readConfig({ flags, env: process.env });
