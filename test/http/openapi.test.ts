@@ -4,6 +4,8 @@ import { before, describe, test } from 'node:test';
 import type { TSchema } from 'typebox';
 import { Compile } from 'typebox/compile';
 import { openapiDocument } from '../../scripts/openapi.ts';
+import { program } from '../../src/cli/program/program.ts';
+import { DELIVERY_STATES, mayQueueAgain } from '../../src/domain/delivery.ts';
 import { finished } from '../../scripts/openapi_document.ts';
 import { resolved, type Schema } from '../support/operations.ts';
 import { useService } from '../support/service.ts';
@@ -157,6 +159,17 @@ describe('the OpenAPI document', () => {
 
   test('is what the routes say, as it is served from the file openapi.json', async () => {
     assert.deepEqual(document, await openapiDocument());
+  });
+
+  test('names each state from which a delivery can be queued again, and so does the help of the command', () => {
+    const described = operationsOf(document).filter(({ operationId }) => /^(retryDelivery|recover)$/.test(operationId));
+    const deliveries = program().commands.find((command) => command.name() === 'deliveries');
+    const retry = deliveries?.commands.find((command) => command.name() === 'retry');
+    const states = DELIVERY_STATES.filter((state) => mayQueueAgain({ state, reason: null }));
+    assert.deepEqual(states, ['failed', 'cancelled']);
+    const texts = [...described.map(({ description }) => description), retry?.description()];
+    assert.equal(texts.length, 3);
+    for (const state of states) for (const text of texts) assert.match(text ?? '', new RegExp(state));
   });
 
   test('says under which licence it is', () => {

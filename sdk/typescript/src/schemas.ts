@@ -858,7 +858,10 @@ export interface PulledPush {
   deadline_at: string;
 }
 
-/** Which failed deliveries are queued again: those of a period (since), or some (delivery_ids). */
+/**
+ * Which deliveries are queued again: those that failed in a period (since), or some that failed or were cancelled
+ * (delivery_ids).
+ */
 export interface RecoverInput {
   /** Queues the deliveries again that failed at or after this time. */
   since?: string | undefined;

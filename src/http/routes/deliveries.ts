@@ -106,7 +106,7 @@ const RETRY_DELIVERY = {
     tags: ['deliveries'],
     summary: 'Queue a delivery again at once, with the same webhook-id',
     description:
-      'For a failed delivery, or a pending one that would be tried later. A receiver that has handled it recognizes the webhook-id and skips it.',
+      'For a delivery that failed, for a cancelled one whose instance was not deleted, and for a pending one that would be tried later. A receiver that has handled it recognizes the webhook-id and skips it.',
     params: DeliveryParams,
     response: responses({
       200: ['The delivery, pending.', DeliveryWithAttemptsSchema],

@@ -38,9 +38,9 @@ const RECOVER = {
   schema: {
     operationId: 'recover',
     tags: ['instances'],
-    summary: 'Queue the failed deliveries of an instance again',
+    summary: 'Queue failed or cancelled deliveries of an instance again',
     description:
-      'The deliveries that failed from `since` to `until`, or those of `delivery_ids`, with the same webhook-id as before. With `dry_run` it only counts them. When `done` is false, call it again with the `until` of the response. No delivery is queued twice, even after a restart. To cancel, do not call it again; deliveries that are queued already are still sent. The instance gets them one after the other, beside new messages.',
+      'The deliveries that failed from `since` to `until`, or those of `delivery_ids` that failed or were cancelled, with the same webhook-id as before. With `dry_run` it only counts them. When `done` is false, call it again with the `until` of the response. No delivery is queued twice, even after a restart. To cancel, do not call it again; deliveries that are queued already are still sent. The instance gets them one after the other, beside new messages.',
     params: InstanceParams,
     body: RecoverBody,
     response: responses({

@@ -41,7 +41,7 @@ export const RecoverBody = Type.Object(
   {
     ...named(
       'RecoverInput',
-      'Which failed deliveries are queued again: those of a period (since), or some (delivery_ids).',
+      'Which deliveries are queued again: those that failed in a period (since), or some that failed or were cancelled (delivery_ids).',
     ),
     additionalProperties: false,
     minProperties: 1,

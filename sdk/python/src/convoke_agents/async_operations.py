@@ -370,12 +370,13 @@ class AsyncOperations:
         limit: int | None = None,
         dry_run: bool | None = None,
     ) -> Recovered:
-        """Queue the failed deliveries of an instance again.
+        """Queue failed or cancelled deliveries of an instance again.
 
-        The deliveries that failed from `since` to `until`, or those of `delivery_ids`, with the same webhook-id
-        as before. With `dry_run` it only counts them. When `done` is false, call it again with the `until` of the
-        response. No delivery is queued twice, even after a restart. To cancel, do not call it again; deliveries
-        that are queued already are still sent. The instance gets them one after the other, beside new messages.
+        The deliveries that failed from `since` to `until`, or those of `delivery_ids` that failed or were
+        cancelled, with the same webhook-id as before. With `dry_run` it only counts them. When `done` is false,
+        call it again with the `until` of the response. No delivery is queued twice, even after a restart. To
+        cancel, do not call it again; deliveries that are queued already are still sent. The instance gets them
+        one after the other, beside new messages.
 
         :param instance_id: The id of an instance.
         :param since: Queues the deliveries again that failed at or after this time.
@@ -1049,8 +1050,8 @@ class AsyncOperations:
     ) -> DeliveryWithAttempts:
         """Queue a delivery again at once, with the same webhook-id.
 
-        For a failed delivery, or a pending one that would be tried later. A receiver that has handled it
-        recognizes the webhook-id and skips it.
+        For a delivery that failed, for a cancelled one whose instance was not deleted, and for a pending one that
+        would be tried later. A receiver that has handled it recognizes the webhook-id and skips it.
 
         :param delivery_id: The id of a delivery.
         """

@@ -161,7 +161,7 @@ function printDelivery(delivery: DeliveryWithAttempts): void {
 
 function retryCommand(): Command {
   const command = new Command('retry')
-    .description('queue a failed or pending delivery again, at once')
+    .description('queue a failed, cancelled or pending delivery again, at once')
     .argument('<delivery_id>')
     .action(async (delivery_id: string, options: ApiOptions) => {
       const delivery = await clientFor(options).retryDelivery(delivery_id);
