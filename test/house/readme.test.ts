@@ -60,10 +60,7 @@ test(
     const here = (block: string): string =>
       block.replaceAll('127.0.0.1:9000', `127.0.0.1:${port}`).replaceAll('http://127.0.0.1:8080', convoke.url);
 
-    for (const block of blocks.get('curl') ?? []) {
-      assert.doesNotMatch(block, /^curl (?!-w '\\n' )/m, 'the prompt begins on a line of its own');
-      terminal.type(here(block));
-    }
+    for (const block of blocks.get('curl') ?? []) terminal.type(here(block));
     await terminal.shows(blockOf(blocks, 'heard with curl'));
 
     const [act, look] = blocks.get('cli') ?? [];
@@ -95,6 +92,19 @@ test(
     await terminal.shows('{"content":"You said: What is next?"}');
   },
 );
+
+test('after each curl command of a document the prompt begins on a line of its own', async () => {
+  let lines = 0;
+  for await (const file of glob('{README.md,docs/*.md}', { cwd: ROOT })) {
+    const text = await readFile(join(ROOT, file), 'utf8');
+    // The live feed (-N) and the metrics are text of lines.
+    for (const [line] of text.matchAll(/^curl (?!-N |.*\/metrics\b).*/gm)) {
+      assert.match(line, /^curl -w '\\n' /, file);
+      lines++;
+    }
+  }
+  assert.ok(lines > 0);
+});
 
 for (const file of ['examples/receiver.ts', 'examples/receiver.mjs']) {
   test(`${file} accepts a genuine push, once, and refuses a forged one`, { timeout }, async (t) => {
@@ -209,7 +219,7 @@ test('the recipe for OpenClaw: path, bearer token and templates fit what is push
 
   const terminal = new Terminal('sh', [], {});
   t.after(() => terminal.end());
-  terminal.type('set -e; curl() { command curl -sS --fail "$@"; echo; }');
+  terminal.type('set -e; curl() { command curl -sS --fail "$@"; }');
   terminal.type(
     blockOf(await blocksOf('docs/openclaw.md'), 'openclaw')
       .replaceAll('http://127.0.0.1:8080', convoke.url)

@@ -33,7 +33,7 @@ function shell(t: TestContext, service: Service, env: Record<string, string> = {
     await terminal.end();
     rmSync(HOME, { recursive: true });
   });
-  terminal.type('set -e; curl() { command curl -sS --fail "$@"; echo; }; npx() { shift; node src/cli/main.ts "$@"; }');
+  terminal.type('set -e; curl() { command curl -sS --fail "$@"; }; npx() { shift; node src/cli/main.ts "$@"; }');
   return terminal;
 }
 

@@ -84,7 +84,7 @@ async function followRecipe(service: Service, { url }: Gateway): Promise<void> {
   const commands = blockOf(await blocksOf('docs/openclaw.md'), 'openclaw')
     .replaceAll('http://127.0.0.1:8080', service.url)
     .replaceAll('http://127.0.0.1:18789', url);
-  await promisify(execFile)('sh', ['-c', `set -e; curl() { command curl -sS --fail "$@"; echo; }\n${commands}`]);
+  await promisify(execFile)('sh', ['-c', `set -e; curl() { command curl -sS --fail "$@"; }\n${commands}`]);
 }
 
 async function sendApart(service: Service, meeting_id: string): Promise<SentMessage[]> {
