@@ -107,6 +107,13 @@ test('after each curl command of a document the prompt begins on a line of its o
 });
 
 for (const file of ['examples/receiver.ts', 'examples/receiver.mjs']) {
+  test(`${file} without a secret names the variable that is missing`, () => {
+    const { WEBHOOK_SECRET: _, ...env } = process.env;
+    const { status, stderr } = spawnSync(process.execPath, [file], { cwd: ROOT, env, encoding: 'utf8' });
+    assert.equal(status, 1);
+    assert.match(stderr, /Error: set WEBHOOK_SECRET to/);
+  });
+
   test(`${file} accepts a genuine push, once, and refuses a forged one`, { timeout }, async (t) => {
     const receiver = new Terminal('node', [file], { PORT: '0', WEBHOOK_SECRET: SECRET });
     t.after(() => receiver.end());
