@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import subprocess
@@ -221,6 +222,23 @@ async def test_what_waits_for_a_service_can_be_ended(own_service: Service) -> No
             pass
     finally:
         own_service.start()
+
+
+async def test_the_log_says_once_that_the_service_is_lost_and_that_it_is_back(
+    own_service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    def lines() -> list[str]:
+        records = [record for record in caplog.records if record.name == "convoke_agents"]
+        return [record.getMessage() for record in records if record.levelno >= logging.WARNING]
+
+    own_service.stop()
+    async with served(lambda _: None, own_service.url, agent_id="log"):
+        await away(until, "a loss", lines)
+        await away(own_service.start)
+        await away(until, "its end", lambda: len(lines()) > 1)
+    lost, back = lines()
+    assert lost.startswith("reconnecting: unreachable: cannot reach ")
+    assert back == "Convoke responds again"
 
 
 async def test_what_is_refused_is_raised(own_service: Service) -> None:

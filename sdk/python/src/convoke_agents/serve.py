@@ -129,7 +129,7 @@ async def serve_agent_async(
     :param stop: When this event is set, the agent ends. Without an event, a signal ends the agent.
     """
     instance_id = agent_id if instance_id is None else instance_id
-    say = _log_connection if on_connection is None else on_connection
+    say = _connection_logged() if on_connection is None else on_connection
     client = AsyncConvokeClient(
         base_url or os.environ.get("CONVOKE_URL") or _DEFAULT_URL,
         api_key=api_key or os.environ.get("CONVOKE_API_KEY") or None,
@@ -270,8 +270,18 @@ def _log_error(error: BaseException, push: Push) -> None:
     _log.error("the agent failed in %s, at #%s", push.meeting_id, push.seq, exc_info=error)
 
 
-def _log_connection(state: str, error: ConvokeError | None) -> None:
-    if error is None:
-        _log.info("%s", state)
-    else:
-        _log.warning("%s: %s", state, error)
+def _connection_logged() -> OnConnection:
+    """Logs a loss, and the return after a loss, as warnings: without a configuration, logging shows nothing else."""
+    is_lost = False
+
+    def say(state: str, error: ConvokeError | None) -> None:
+        nonlocal is_lost
+        if error is not None:
+            _log.warning("%s: %s", state, error)
+        elif is_lost:
+            _log.warning("Convoke responds again")
+        else:
+            _log.info("%s", state)
+        is_lost = error is not None
+
+    return say
