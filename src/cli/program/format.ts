@@ -16,6 +16,7 @@ export const STATE_STYLES: Record<Delivery['state'], Style> = {
   cancelled: 'dim',
 };
 
+/** A service of a later version may have words that this command does not know: they are shown as they are. */
 const REASONS: Record<Exclude<NonNullable<Delivery['reason']>, 'exhausted'>, string> = {
   not_200: 'the receiver responded with a 2xx status that is not 200',
   gone: 'the receiver responded 410 and wants no more pushes',
@@ -40,8 +41,12 @@ const WAITS: Record<NonNullable<Delivery['waiting_for']>, string> = {
 /** The state of a delivery, with the reason for it. */
 export function stateInWords({ state, reason, waiting_for, attempt_count }: Delivery): string {
   if (reason === 'exhausted') return `${state}: gave up after ${counted(attempt_count, 'attempt')}`;
-  if (reason !== null) return `${state}: ${REASONS[reason]}`;
-  return waiting_for === null ? state : `${state}: ${WAITS[waiting_for]}`;
+  if (reason !== null) return `${state}: ${inWords(REASONS, reason)}`;
+  return waiting_for === null ? state : `${state}: ${inWords(WAITS, waiting_for)}`;
+}
+
+function inWords<Word extends string>(words: Readonly<Partial<Record<Word, string>>>, word: Word): string {
+  return words[word] ?? word;
 }
 
 /** The state of a delivery in a list: in one line why it did not arrive, with the failure of the last attempt. */
@@ -60,7 +65,10 @@ export function attemptInWords(attempt: Attempt): string {
 /** How an attempt ended: `answered 500`, `connection refused: port 9000`. */
 export function failureInWords({ outcome, status_code, detail }: Ended): string {
   const is_status = outcome === 'ok' || outcome === 'bad_status' || outcome === 'not_200';
-  const what = is_status && status_code !== null ? `answered ${status_code}` : OUTCOMES[outcome].says;
+  const what =
+    is_status && status_code !== null
+      ? `answered ${status_code}`
+      : ((OUTCOMES[outcome] as { says: string } | undefined)?.says ?? outcome);
   return detail === '' || what.startsWith(detail) ? what : detail;
 }
 
@@ -80,7 +88,7 @@ export function adviceInWords(delivery: DeliveryWithAttempts): string {
   const shown = typed(`instances show ${quoted(instance_id)}`);
   if (waiting_for === 'connection') return `${shown} says since when its machine is away`;
   const failed = delivery.attempts.findLast(({ outcome }) => outcome !== 'ok');
-  const cause = failed === undefined ? '' : `${adviceFor(failed)}\n`;
+  const cause = failed === undefined || !(failed.outcome in OUTCOMES) ? '' : `${adviceFor(failed)}\n`;
   return `${cause}${shown} says how its instance is; ${typed(`deliveries retry ${delivery_id}`)} tries again`;
 }
 
