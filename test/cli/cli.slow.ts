@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { accessSync, closeSync, existsSync, mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs';
+import { accessSync, closeSync, existsSync, mkdtempSync, openSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -750,6 +750,25 @@ describe('the commands that call the API', () => {
       assert.match(stderr, expected);
       assert.doesNotMatch(stderr, /Bearer secret/);
     }
+  });
+
+  test('a backup that cannot be written ends before the service makes a copy', async (t) => {
+    const asked: (string | undefined)[] = [];
+    const elsewhere = await machine(t, ({ url }, response) => {
+      asked.push(url);
+      response.writeHead(404).end('{}');
+    });
+    const url = new URL(elsewhere).origin;
+    const directory = temporaryDirectory(t);
+    // The name of the copy fits, and its longer name until it is complete does not.
+    const refused = await convoke(['backup', join(directory, 'c'.repeat(250)), '--url', url]);
+    assert.equal(refused.code, 1);
+    assert.match(refused.stderr, /^convoke: ENAMETOOLONG/);
+    assert.deepEqual(asked, []);
+    // Control: where it can be written, the service is asked.
+    await convoke(['backup', join(directory, 'copy.db'), '--url', url]);
+    assert.equal(asked.length, 1);
+    assert.deepEqual(readdirSync(directory), []);
   });
 
   test('a service that does not answer, or is something else, ends with 3', async (t) => {

@@ -106,21 +106,19 @@ async function noteParts(directory: string): Promise<void> {
 
 /** Lets the service make a copy, waits for it and writes it to the file. */
 async function fetchCopy(client: ConvokeClient, part: string): Promise<void> {
-  const { backup_id } = await client.beginBackup();
-  for (;;) {
-    const answer = await client.fetchBackup(backup_id);
-    if ('pages_total' in answer) {
+  // Before the service makes a copy: a response that nobody reads would keep this process alive.
+  const file = await open(part, 'wx', 0o600);
+  try {
+    const { backup_id } = await client.beginBackup();
+    let answer = await client.fetchBackup(backup_id);
+    while ('pages_total' in answer) {
       showProgress(answer);
-      continue;
+      answer = await client.fetchBackup(backup_id);
     }
-    const file = await open(part, 'wx', 0o600);
-    try {
-      await file.writeFile(answer);
-      await file.sync();
-    } finally {
-      await file.close();
-    }
-    return;
+    await file.writeFile(answer);
+    await file.sync();
+  } finally {
+    await file.close();
   }
 }
 
