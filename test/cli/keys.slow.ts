@@ -1,6 +1,6 @@
 /** `convoke keys`, and keys in the other commands: real processes, with a service and without. */
 import assert from 'node:assert/strict';
-import { existsSync } from 'node:fs';
+import { existsSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { type ApiKey, type ApiKeyWithToken, ConvokeClient, type CreateKeyInput } from '@convoke/sdk';
@@ -14,6 +14,7 @@ import {
   stop,
   temporaryDirectory,
 } from '../support/command_line.ts';
+import { failureOfFile } from '../../src/cli/program/service_or_file.ts';
 import { makeDatabase } from '../support/postgres.ts';
 
 describe('without a service', () => {
@@ -39,6 +40,18 @@ describe('without a service', () => {
     assert.equal((await convoke(['instances', '--url', url])).code, 4);
     assert.equal(await stop(service), 0);
     assert.match(await service.stderr, /"every request needs an API key"/);
+  });
+
+  test('a data file that is there and cannot be opened is not called missing', async (t) => {
+    const data = temporaryDirectory(t);
+    const file = join(data, 'convoke.db');
+    // Root may read every file, but nobody can follow a link to itself.
+    symlinkSync(file, file);
+    const says = (code: string): string => `${file} cannot be opened (${code}): run this as the user who owns the data`;
+    for (const command of [['keys', 'list'], ['migrate'], ['compact'], ['backup', join(data, 'copy.db')]])
+      assert.equal((await convoke([...command, '--data', data])).stderr, `convoke: ${says('ELOOP')}\n`);
+    for (const code of ['SQLITE_CANTOPEN', 'SQLITE_READONLY'])
+      assert.equal((failureOfFile(Object.assign(new Error(), { code }), file) as Error).message, says(code));
   });
 
   test('an empty variable counts as not set', async (t) => {

@@ -108,18 +108,31 @@ async function onFile<T>(data: string, may_create: boolean, use: (client: Convok
 
 /**
  * @param instead which option to use instead
- * @throws CommandFailure when the file does not exist
+ * @throws CommandFailure when the file does not exist, or this user may not look for it
  */
 export async function assertThere(
   file: string,
   instead = 'give --data of a data directory, or --url of a running service',
 ): Promise<void> {
-  const exists = await access(file).then(
-    () => true,
-    () => false,
-  );
-  if (exists) return;
-  throw new CommandFailure(EXIT.failed, `there is no ${file}; ${instead}`);
+  try {
+    await access(file);
+  } catch (error) {
+    const code = isSystemError(error) ? error.code : '';
+    if (code === 'ENOENT' || code === 'ENOTDIR')
+      throw new CommandFailure(EXIT.failed, `there is no ${file}; ${instead}`);
+    throw notOpened(file, code);
+  }
+}
+
+/** The failure for an error of the data file; any other error as it is. */
+export function failureOfFile(error: unknown, file: string): unknown {
+  if (!isSystemError(error)) return error;
+  if (error.code === 'SQLITE_BUSY') return inUse(file);
+  return error.code === 'SQLITE_CANTOPEN' || error.code === 'SQLITE_READONLY' ? notOpened(file, error.code) : error;
+}
+
+function notOpened(file: string, code: string): CommandFailure {
+  return new CommandFailure(EXIT.failed, `${file} cannot be opened (${code}): run this as the user who owns the data`);
 }
 
 /** The settings that the service would have here: one of them may be the data key, which this command needs. */
@@ -137,7 +150,7 @@ async function openFile(config: Config, file: string): Promise<KeysOfFile> {
   try {
     return await openKeys(config, { log: pino({ level: 'silent' }) });
   } catch (error) {
-    throw isSystemError(error) && error.code === 'SQLITE_BUSY' ? inUse(file) : error;
+    throw failureOfFile(error, file);
   }
 }
 
@@ -145,7 +158,7 @@ async function openFile(config: Config, file: string): Promise<KeysOfFile> {
  * The failure for a file that a service has open. The text guesses no address of that service: after a wrong guess, the
  * user would make a key for another service.
  */
-export function inUse(file: string): CommandFailure {
+function inUse(file: string): CommandFailure {
   return new CommandFailure(
     EXIT.failed,
     `a running service has ${file} open: give its address with --url, and an admin key with CONVOKE_API_KEY if it ` +

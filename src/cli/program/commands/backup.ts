@@ -14,7 +14,7 @@ import { withExamples } from '../examples.ts';
 import { CommandFailure, EXIT } from '../exit.ts';
 import {
   assertThere,
-  inUse,
+  failureOfFile,
   isGivenDirectory,
   onService,
   type ServiceOrFileOptions,
@@ -129,7 +129,7 @@ async function copyFile(data: string, part: string): Promise<void> {
   try {
     await copyDataFile(file, part, showProgress);
   } catch (error) {
-    throw isSystemError(error) && error.code === 'SQLITE_BUSY' ? inUse(file) : error;
+    throw failureOfFile(error, file);
   }
 }
 

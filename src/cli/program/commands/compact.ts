@@ -3,7 +3,7 @@ import { dirname } from 'node:path';
 import { dataFile } from '../data_directory.ts';
 import { withExamples } from '../examples.ts';
 import { CommandFailure, EXIT } from '../exit.ts';
-import { assertThere } from '../service_or_file.ts';
+import { assertThere, failureOfFile } from '../service_or_file.ts';
 import { settingsOf, withSettings } from '../settings.ts';
 import { isSystemError } from '../system_error.ts';
 import { print, printJson } from '../terminal.ts';
@@ -40,6 +40,6 @@ async function compact({ json }: { json?: true }, command: Command): Promise<voi
     if (error.code === 'SQLITE_BUSY') {
       throw new CommandFailure(EXIT.failed, `a running service has ${file} open: stop it, and run this again`);
     }
-    throw new CommandFailure(EXIT.failed, error.message);
+    throw failureOfFile(error, file);
   }
 }

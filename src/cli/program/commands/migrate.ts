@@ -3,7 +3,7 @@ import { isoTime } from '../../../domain/time.ts';
 import { dataFile } from '../data_directory.ts';
 import { withExamples } from '../examples.ts';
 import { CommandFailure, EXIT } from '../exit.ts';
-import { assertThere } from '../service_or_file.ts';
+import { assertThere, failureOfFile } from '../service_or_file.ts';
 import { settingsOf, withSettings } from '../settings.ts';
 import { isSystemError } from '../system_error.ts';
 import { print, printJson } from '../terminal.ts';
@@ -48,7 +48,7 @@ async function migrate({ check, json }: MigrateOptions, command: Command): Promi
     else if (present === wanted) print(describeVersions(present, wanted, ends_at));
     else print(`the schema was ${present}, and is ${wanted} now`);
   } catch (error) {
-    if (!isSystemError(error) || error.code !== 'SQLITE_BUSY') throw error;
+    if (!isSystemError(error) || error.code !== 'SQLITE_BUSY') throw failureOfFile(error, file);
     throw new CommandFailure(
       EXIT.failed,
       `a running service has ${file} open, and brought it up to date when it started; stop it before another version starts on it`,
