@@ -210,6 +210,20 @@ describe('the page Now', { concurrency: 2 }, () => {
     });
   });
 
+  test('shows the whole labels of a chart that has no data yet', async (t) => {
+    const service = await startService(t);
+    await visitor.visit(service.url, { path: '/docs/', allowed: /500/ }, async (page) => {
+      await page.route('**/api/v1/history/**', (route) => route.fulfill({ status: 500, body: 'away' }));
+      await page.goto(`${service.url}/now`);
+      const plot = chart(page, 'Throughput per second').locator('.plot');
+      await plot.locator('.u-over').waitFor();
+      const [whole, over] = [await plot.boundingBox(), await plot.locator('.u-over').boundingBox()];
+      // A label of 11 px has its middle at its line, and "0" is at the lower edge of the lines.
+      const left_px = whole!.y + whole!.height - over!.y - over!.height;
+      assert.ok(left_px >= 6, `${left_px} px are left for the lower half of a label`);
+    });
+  });
+
   test('a time that the keyboard selects on a chart keeps its values while the chart goes on', async (t) => {
     const service = await startService(t);
     await service.member(t, 'room');

@@ -69,8 +69,9 @@ export function Chart({ title, at, lines, inWords, is_sparse = false, onSelect }
           drag: { x: onSelect !== undefined, y: false, setScale: false, dist: DRAG_PX },
           y: false,
         },
-        // Half of the last label of the axis is to the right of the lines, and needs this room.
-        padding: [8, 26, 0, 0],
+        // Half of the last label of the axis is to the right of the lines, and needs this room. Without data there is no
+        // axis of time, and half of the lowest label is below the lines.
+        padding: [8, 26, (_, side, has_axis) => (has_axis[side] ? 0 : 8), 0],
         scales: { y: { range: (_, min, max) => [Math.min(0, min), niceTop(max)] } },
         axes: [
           {
