@@ -210,6 +210,45 @@ describe('the page Now', { concurrency: 2 }, () => {
     });
   });
 
+  test('lists what happened before it was opened also when the first read fails', async (t) => {
+    const service = await startService(t);
+    await service.member(t, 'm', { registration: { instance_id: 'box' } });
+    await service.settled(await service.send('m', {}));
+    await visitor.visit(service.url, { path: '/docs/', allowed: /503/ }, async (page) => {
+      const read = '**/api/v1/deliveries/?limit=60';
+      await page.route(read, (route) => route.fulfill({ status: 503, body: 'away' }));
+      const refused = page.waitForResponse((response) => response.status() === 503);
+      await page.goto(`${service.url}/now`);
+      await refused;
+      const list = page.getByRole('region', { name: 'Just now' });
+      await page.getByText('Live', { exact: true }).waitFor();
+      await list.locator('.skeleton').waitFor();
+      assert.equal(await list.getByText('Nothing yet').count(), 0);
+      await page.unroute(read);
+      await list.getByText('m #1 to box delivered').waitFor();
+    });
+  });
+
+  test('says why its charts cannot be read, until they can', async (t) => {
+    const service = await startService(t);
+    await visitor.visit(service.url, { path: '/docs/', allowed: /500/ }, async (page) => {
+      const problem = {
+        type: 'about:blank',
+        title: 'Error',
+        status: 500,
+        code: 'internal',
+        detail: 'The store failed.',
+      };
+      const history = '**/api/v1/history/**';
+      await page.route(history, (route) => route.fulfill({ status: 500, json: problem }));
+      await page.goto(`${service.url}/now`);
+      const said = page.getByRole('alert').filter({ hasText: 'The charts cannot be read: The store failed.' });
+      await said.waitFor();
+      await page.unroute(history);
+      await said.waitFor({ state: 'detached' });
+    });
+  });
+
   test('shows the whole labels of a chart that has no data yet', async (t) => {
     const service = await startService(t);
     await visitor.visit(service.url, { path: '/docs/', allowed: /500/ }, async (page) => {

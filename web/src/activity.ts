@@ -1,13 +1,16 @@
 /** The latest events of the feed, for the list on the page Now. */
-import type { Delivery, FeedEvent as SentEvent } from '@convoke/sdk';
+import type { Delivery, FeedEvent as SentEvent, Session } from '@convoke/sdk';
 import { feed, type FeedEvent } from './feed.ts';
 import { Observable } from './observable.ts';
+import { errorOf } from './queries.ts';
 import { client, session } from './service.ts';
 import { counted, durationInWords, failureInWords } from './format.ts';
 
 const KEPT_EVENTS = 60;
 /** Events that arrive close together are drawn together. */
 const DRAWN_EVERY_MS = 250;
+/** The pause before a service that did not respond is asked again. */
+const AGAIN_MS = 2000;
 
 interface ActivityEntry {
   number: number;
@@ -15,6 +18,8 @@ interface ActivityEntry {
 }
 
 export const activity = new Observable<readonly ActivityEntry[]>([]);
+/** Whether the list has what happened before it began. Until then an empty list does not say that nothing happened. */
+export const is_recalled = new Observable(false);
 
 let number = 0;
 let waiting: ActivityEntry[] = [];
@@ -43,13 +48,29 @@ export async function recallActivity(): Promise<void> {
   const whose = session.value;
   waiting = [];
   activity.value = [];
-  const { data } = await client.listDeliveries({ limit: KEPT_EVENTS });
+  is_recalled.value = false;
+  const data = await latestDeliveries(whose);
   if (session.value !== whose) return;
   // The feed may have brought some of these deliveries meanwhile.
   const known = new Set([...waiting, ...activity.value].map(({ event }) => event.delivery_id));
   const events = data.map(latestOf).filter((event) => event !== null && !known.has(event.delivery_id)) as FeedEvent[];
   const entries = events.toSorted((a, b) => (a.at < b.at ? 1 : -1)).map((event) => ({ number: ++number, event }));
   activity.value = [...activity.value, ...entries].slice(0, KEPT_EVENTS);
+  is_recalled.value = true;
+}
+
+/** Asks until the service responds, or until the session is another one. A refusal is final: then there are none. */
+async function latestDeliveries(whose: Session | null): Promise<Delivery[]> {
+  while (session.value === whose) {
+    try {
+      return (await client.listDeliveries({ limit: KEPT_EVENTS })).data;
+    } catch (error) {
+      const { status } = errorOf(error);
+      if (status !== null && status < 500) return [];
+    }
+    await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+  }
+  return [];
 }
 
 /** The latest attempt of a delivery as an event; null before the first. */

@@ -217,6 +217,5 @@ function begin(found: Session): void {
   // The service has no events for a key that may only send.
   if (found.state === 'signed_out' || !seesSomething()) return;
   feed.start(found.key_id ?? '');
-  // When this fails, the list begins empty.
-  recallActivity().catch(() => {});
+  void recallActivity();
 }

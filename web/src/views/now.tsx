@@ -1,7 +1,7 @@
 import type { ComponentChildren, JSX } from 'preact';
 import { useState } from 'preact/hooks';
-import type { Counts } from '@convoke/sdk';
-import { usePoll, useQuery } from '../queries.ts';
+import type { ConvokeError, Counts } from '@convoke/sdk';
+import { isAway, usePoll, useQuery } from '../queries.ts';
 import { type FeedEvent, feed } from '../feed.ts';
 import { type Points, useHistory } from '../history.ts';
 import { Chart, deliveriesOf, type Line } from '../parts/chart.tsx';
@@ -9,14 +9,14 @@ import { Choice } from '../parts/choice.tsx';
 import { useHeld, usePointed } from '../parts/held.ts';
 import { Mark, type MarkKind } from '../parts/mark.tsx';
 import { Page } from '../parts/page.tsx';
-import { Empty } from '../parts/states.tsx';
+import { Empty, Skeleton } from '../parts/states.tsx';
 import { Ago, At } from '../parts/time.tsx';
 import { addressOf } from '../router.ts';
 import { client } from '../service.ts';
 import type { Span } from '../spans.ts';
 import { useObservable } from '../observable.ts';
 import { durationInWords, shown } from '../format.ts';
-import { activity, sentenceOf } from '../activity.ts';
+import { activity, is_recalled, sentenceOf } from '../activity.ts';
 import { Failing } from './failing.tsx';
 
 const SPANS = [
@@ -48,6 +48,7 @@ export function Now(): JSX.Element {
           <Empty title="Charts show the whole service. Your key sees a part of it." />
         ) : (
           <div class="charts">
+            <ChartsProblem points={points} problem={problem} />
             <Throughput points={points} />
             <Latency points={points} />
           </div>
@@ -58,6 +59,23 @@ export function Now(): JSX.Element {
         </div>
       </div>
     </Page>
+  );
+}
+
+interface ChartsProblemProps {
+  points: Points | null;
+  problem: ConvokeError | null;
+}
+
+/** Why the charts are empty, or end with a gap. */
+function ChartsProblem({ points, problem }: ChartsProblemProps): JSX.Element | null {
+  // After a short break the next response has the missing steps.
+  if (problem === null || (points !== null && points.accepted.at(-1) !== null)) return null;
+  return (
+    <p class="charts-problem" role="alert">
+      <Mark kind="bad" />
+      The charts cannot be read: {isAway(problem) ? 'the service does not respond.' : problem.detail}
+    </p>
   );
 }
 
@@ -198,6 +216,7 @@ function Activity(): JSX.Element {
     is_complete: true,
   });
   const state = useObservable(feed.state);
+  const is_known = useObservable(is_recalled);
   return (
     <section class="panel" aria-labelledby="activity">
       <header class="panel-head">
@@ -205,7 +224,8 @@ function Activity(): JSX.Element {
         {news > 0 && <span class="faint">{news} new</span>}
       </header>
       <div class="panel-body" tabIndex={0} role="group" aria-label="Latest events">
-        {events.length === 0 && (
+        {events.length === 0 && state === 'live' && !is_known && <Skeleton lines={4} />}
+        {events.length === 0 && (state !== 'live' || is_known) && (
           <p class="panel-empty faint">
             {state === 'live' ? 'Nothing yet. What happens appears here at once.' : 'Waiting for the live feed.'}
           </p>
