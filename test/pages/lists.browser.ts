@@ -226,6 +226,13 @@ describe('lists', { concurrency: 2 }, () => {
     });
   });
 
+  test('an address with a node that does not exist says so', async (t) => {
+    const service = await startService(t);
+    await visitor.visit(service.url, { path: '/nodes/none' }, async (page) => {
+      await page.getByRole('region', { name: 'Node none' }).getByText('There is no such node').waitFor();
+    });
+  });
+
   test('deliveries and the audit log are sorted by the column that one clicks, and the head says among how many rows', async (t) => {
     const service = await startService(t);
     for (const instance_id of ['beta', 'alpha', 'gamma']) {

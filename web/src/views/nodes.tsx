@@ -5,7 +5,7 @@ import { Id } from '../parts/copy.tsx';
 import { Mark, type MarkKind } from '../parts/mark.tsx';
 import { Detail, Facts, Page } from '../parts/page.tsx';
 import { type Column, Rows } from '../parts/rows.tsx';
-import { Failure, Skeleton } from '../parts/states.tsx';
+import { Empty, Failure, Skeleton } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
 import { addressOf } from '../router.ts';
 import { client } from '../service.ts';
@@ -71,7 +71,16 @@ export function Nodes({ node_id }: { node_id: string | null }): JSX.Element {
   usePoll(again, ASK_EVERY_MS);
   const chosen = value?.data.find((node) => node.node_id === node_id);
   return (
-    <Page title="Nodes" detail={chosen !== undefined && <NodeDetail key={chosen.node_id} node={chosen} />}>
+    <Page
+      title="Nodes"
+      detail={
+        chosen !== undefined ? (
+          <NodeDetail key={chosen.node_id} node={chosen} />
+        ) : (
+          node_id !== null && value !== null && <Missing node_id={node_id} />
+        )
+      }
+    >
       {value === null && problem === null && <Skeleton />}
       {problem !== null && value === null && <Failure problem={problem} again={again} />}
       {value !== null && (
@@ -91,6 +100,16 @@ export function Nodes({ node_id }: { node_id: string | null }): JSX.Element {
         />
       )}
     </Page>
+  );
+}
+
+function Missing({ node_id }: { node_id: string }): JSX.Element {
+  return (
+    <Detail title={<Foreign>{node_id}</Foreign>} label={`Node ${node_id}`} back="/nodes" back_label="Close the node">
+      <Empty title="There is no such node">
+        <p>A node that is started again has a new id, and one that has stopped is not listed.</p>
+      </Empty>
+    </Detail>
   );
 }
 
