@@ -275,6 +275,29 @@ describe('lists', { concurrency: 2 }, () => {
     });
   });
 
+  test('the deliveries of an agent with two hosts are a search, which is not made again with every event', async (t) => {
+    const service = await startService(t);
+    const host = (instance_name: string) =>
+      service.register({ instance_name, agent_ids: ['ben'], webhook_url: 'http://127.0.0.1:1/' });
+    await host('first');
+    await host('second');
+    await visitor.visit(service.url, {}, async (page) => {
+      // The page also reads from time to time.
+      await page.evaluate('window.setInterval = () => 0');
+      let searched = 0;
+      page.on('request', (request) => (searched += Number(request.url().includes('/deliveries/?agent_id=ben'))));
+      await page.getByText('Live', { exact: true }).waitFor();
+      await follow(page, '/agents/ben');
+      await page.getByText('No deliveries yet').waitFor();
+      // The page reads its hosts again after the same event.
+      for (const name of ['third', 'fourth']) {
+        await host(name);
+        await page.getByRole('region', { name: `Hosted by ${name}` }).waitFor();
+      }
+      assert.equal(searched, 1);
+    });
+  });
+
   test('a list whose next page fails goes on when the service has responded again', async (t) => {
     const service = await startService(t);
     const { instance_id, receiver } = await service.member(t, 'room');

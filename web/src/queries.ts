@@ -166,8 +166,10 @@ function useLeft(): { readonly current: boolean } {
 
 /** Calls back from time to time while somebody may look: for what changes without an event of the feed. */
 export function usePoll(again: () => void, every_ms: number): void {
+  const latest = useRef(again);
+  latest.current = again;
   useEffect(() => {
-    const timer = setInterval(() => !document.hidden && again(), every_ms);
+    const timer = setInterval(() => !document.hidden && latest.current(), every_ms);
     return () => clearInterval(timer);
   }, []);
 }

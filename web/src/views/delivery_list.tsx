@@ -1,6 +1,6 @@
 import type { JSX } from 'preact';
 import type { Delivery, ListDeliveriesQuery } from '@convoke/sdk';
-import { useQuery } from '../queries.ts';
+import { usePoll, useQuery } from '../queries.ts';
 import { useHeld, usePointed } from '../parts/held.ts';
 import { StateMark } from '../parts/mark.tsx';
 import { Failure, Skeleton } from '../parts/states.tsx';
@@ -9,6 +9,8 @@ import { addressOf } from '../router.ts';
 import { client } from '../service.ts';
 import { durationInWords, outcomeInWords, whyInWords } from '../format.ts';
 import { Foreign } from '../parts/foreign.tsx';
+
+const SEARCH_AGAIN_MS = 10_000;
 
 interface DeliveryListProps {
   query: ListDeliveriesQuery;
@@ -25,15 +27,20 @@ function stateInWords(delivery: Delivery): string {
 
 /** A few deliveries, the newest first, one line each. */
 export function DeliveryList({ query, most, without }: DeliveryListProps): JSX.Element {
+  // The service reads delivery after delivery for an agent, unless it knows the instance. Such a search is not made
+  // again with every event.
+  const is_search = query.agent_id !== undefined && query.instance_id === undefined;
   const { value, problem, again } = useQuery(
     `latest ${JSON.stringify(query)}`,
     () => client.listDeliveries({ ...query, limit: most }),
     // A pause of a meeting changes why its deliveries wait.
     (event) =>
-      event.name === 'meeting.changed' ||
-      ((query.instance_id === undefined || event.instance_id === query.instance_id) &&
-        (query.meeting_id === undefined || event.meeting_id === query.meeting_id)),
+      !is_search &&
+      (event.name === 'meeting.changed' ||
+        ((query.instance_id === undefined || event.instance_id === query.instance_id) &&
+          (query.meeting_id === undefined || event.meeting_id === query.meeting_id))),
   );
+  usePoll(() => is_search && again(), SEARCH_AGAIN_MS);
   const { is_pointed, pointing } = usePointed();
   const { rows } = useHeld({
     list: JSON.stringify([query, value === null]),
