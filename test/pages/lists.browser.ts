@@ -1,7 +1,7 @@
 /** Lists that change while a person uses them, in a real browser: mouse and keys open the row that the person chose. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
-import type { Delivery, Page as ListOf, ServiceNode } from '@convoke/sdk';
+import type { Counts, Delivery, Page as ListOf, ServiceNode } from '@convoke/sdk';
 import type { Page } from 'playwright-core';
 import { follow, useVisitor } from '../support/browser.ts';
 import { startReceiver } from '../support/receiver.ts';
@@ -230,6 +230,35 @@ describe('lists', { concurrency: 2 }, () => {
     const service = await startService(t);
     await visitor.visit(service.url, { path: '/nodes/none' }, async (page) => {
       await page.getByRole('region', { name: 'Node none' }).getByText('There is no such node').waitFor();
+    });
+  });
+
+  test('instances that are down are those that Now counts as down: none that is paused', async (t) => {
+    const service = await startService(t);
+    const { url: webhook_url } = await startReceiver(t, { status: 500 });
+    for (const instance_id of ['ill-and-off', 'ill-and-paused', 'ill']) {
+      await service.register({ instance_id, instance_name: instance_id, webhook_url });
+      // It fails once in each meeting, and is down after five failures.
+      for (const meeting_id of ['1', '2', '3', '4', '5']) await service.join(meeting_id, instance_id, ['a']);
+    }
+    for (const meeting_id of ['1', '2', '3', '4', '5']) await service.send(meeting_id, {});
+    await until(
+      'all to be down',
+      async () => (await service.get<Counts>('/api/v1/counts/')).body.instances,
+      ({ down }) => down === 3,
+    );
+    await service.patch('ill-and-paused', { webhook_enabled: false });
+    await service.patch('ill-and-off', { is_active: false });
+    await visitor.visit(service.url, { path: '/instances?health=down' }, async (page) => {
+      await page.getByText('1 row', { exact: true }).waitFor();
+      assert.deepEqual(await names(page), ['Open ill']);
+      await page.getByRole('radio', { name: 'All' }).check({ force: true });
+      await page.getByText('3 rows', { exact: true }).waitFor();
+      // A page of the service may have paused ones only.
+      const limit = /limit=100/;
+      await page.route(limit, (route) => route.continue({ url: route.request().url().replace(limit, 'limit=1') }));
+      await page.getByRole('radio', { name: 'Down' }).check({ force: true });
+      await page.getByText('1 row', { exact: true }).waitFor();
     });
   });
 

@@ -1,6 +1,6 @@
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
-import type { Instance } from '@convoke/sdk';
+import type { Instance, ListInstancesQuery, Page as ListOf } from '@convoke/sdk';
 import { useList } from '../queries.ts';
 import { Choice } from '../parts/choice.tsx';
 import { Icon } from '../parts/icons.tsx';
@@ -76,6 +76,20 @@ function lastFailureInWords(failure: NonNullable<Instance['last_failure']>): str
   return answer === '' ? failureInWords(failure) : `${outcomeInWords(failure)}: ${answer}`;
 }
 
+/**
+ * The next instances with a health that are not paused. A paused instance is shown as paused, and not with the health
+ * that it had; the counts of the page Now leave it out too.
+ */
+async function switchedOn(query: ListInstancesQuery): Promise<ListOf<Instance>> {
+  for (let { cursor } = query; ;) {
+    const page = await client.listInstances({ ...query, ...(cursor !== undefined && { cursor }) });
+    const data = page.data.filter((instance) => !isPaused(instance));
+    // A list goes on after its last row, so a page needs one.
+    if (data.length > 0 || page.next_cursor === null) return { ...page, data };
+    cursor = page.next_cursor;
+  }
+}
+
 export function Instances({ instance_id }: { instance_id: string | null }): JSX.Element {
   const { query } = usePlace();
   const q = query.get('q') ?? '';
@@ -83,9 +97,10 @@ export function Instances({ instance_id }: { instance_id: string | null }): JSX.
   const [is_registering, setRegistering] = useState(false);
   const may_register = may('instance') && !is_portal;
   useAsked('new', () => setRegistering(may_register));
+  const part = q === '' ? {} : { q };
   const { rows, problem, is_complete, more, again } = useList(
     `instances ${health} ${q}`,
-    (page) => client.listInstances({ ...page, ...(q !== '' && { q }), ...(health !== '' && { health }) }),
+    (page) => (health === '' ? client.listInstances({ ...page, ...part }) : switchedOn({ ...page, ...part, health })),
     (instance) => instance.instance_id,
     (event) => Boolean(event.instance_id) || event.name === 'message.accepted',
   );
