@@ -23,6 +23,111 @@ const isLive = (page: Page) => page.getByText('Live', { exact: true }).waitFor()
 /** A file of the pages that is no view. */
 const NO_VIEW = '/favicon.svg';
 
+interface Late {
+  what: string;
+  path?: string;
+  /** The request whose response comes after the session. */
+  url: string;
+  method: string;
+  /** Opens the dialog and confirms it. Begins to hold back responses right before that. */
+  ask: (page: Page, hold: () => ReturnType<typeof holdBack>) => Promise<() => void>;
+}
+
+/** Presses a button whose response comes late. */
+async function pressed(page: Page, name: string, hold: () => ReturnType<typeof holdBack>): Promise<() => void> {
+  const { held, release } = await hold();
+  await page.getByRole('button', { name, exact: true }).last().click();
+  await held;
+  return release;
+}
+
+const press = (page: Page, name: string) => page.getByRole('button', { name, exact: true }).click();
+
+/** What tells its result when the service responds. */
+const LATE: Late[] = [
+  {
+    what: 'a registration',
+    path: '/instances',
+    url: '**/api/v1/instances/register/',
+    method: 'POST',
+    ask: async (page, hold) => {
+      await page.getByRole('button', { name: 'Register' }).click();
+      await page.getByLabel('Instance id').fill('new');
+      await page.getByLabel('Webhook URL').fill('http://127.0.0.1:1/');
+      return pressed(page, 'Register', hold);
+    },
+  },
+  {
+    what: 'an edit',
+    url: '**/api/v1/instances/box/',
+    method: 'PATCH',
+    ask: async (page, hold) => {
+      await press(page, 'Edit…');
+      await page.getByRole('textbox', { name: 'Name' }).fill('Other');
+      return pressed(page, 'Save', hold);
+    },
+  },
+  {
+    what: 'a change of what a member gets',
+    path: '/meetings/room',
+    url: '**/api/v1/meetings/room/instances/box/',
+    method: 'PATCH',
+    ask: async (page, hold) => {
+      await page.locator('.meeting-members > summary').click();
+      await page.getByRole('button', { name: /change what Box gets/ }).click();
+      await page.getByRole('radio', { name: 'Only the newest' }).check({ force: true });
+      return pressed(page, 'Save', hold);
+    },
+  },
+  {
+    what: 'deliveries that were dropped',
+    url: '**/api/v1/deliveries/drop/',
+    method: 'POST',
+    ask: async (page, hold) => {
+      await press(page, 'Drop pending…');
+      await page.getByText('1 delivery waits').waitFor();
+      return pressed(page, 'Drop', hold);
+    },
+  },
+  {
+    what: 'a recovery',
+    url: '**/api/v1/instances/box/recover/',
+    method: 'POST',
+    ask: async (page, hold) => {
+      await press(page, 'Resend failed…');
+      await page.getByRole('button', { name: 'Resend 1 delivery' }).waitFor();
+      return pressed(page, 'Resend 1 delivery', hold);
+    },
+  },
+  {
+    what: 'a key that was revoked',
+    path: '/keys/KEY',
+    url: '**/api/v1/keys/KEY/',
+    method: 'DELETE',
+    ask: async (page, hold) => {
+      await press(page, 'Revoke…');
+      return pressed(page, 'Revoke', hold);
+    },
+  },
+  {
+    what: 'a webhook test that failed',
+    url: '**/api/v1/instances/box/webhook-test/',
+    method: 'POST',
+    ask: async (page) => {
+      const held = Promise.withResolvers<void>();
+      const released = Promise.withResolvers<void>();
+      await page.route('**/webhook-test/', async (route) => {
+        held.resolve();
+        await released.promise;
+        return route.fulfill({ status: 503, body: 'away' });
+      });
+      await press(page, 'Test the webhook');
+      await held.promise;
+      return released.resolve;
+    },
+  },
+];
+
 describe('a session on a page', { concurrency: 3 }, () => {
   test('takes its notices with it, also those that can be undone and those of answers that come later', async (t) => {
     const service = await startService(t);
@@ -54,6 +159,36 @@ describe('a session on a page', { concurrency: 3 }, () => {
       assert.equal(await page.locator('.notice').count(), 0);
     });
   });
+
+  for (const { what, path = '/instances/box', url, method, ask } of LATE) {
+    test(`that ends in another tab shows the next person nothing about ${what}`, async (t) => {
+      const service = await startService(t);
+      const { token } = await service.endOpenMode();
+      const { key_id } = await service.createKey({ scopes: ['send'], name: 'of the build' });
+      const { receiver } = await service.member(t, 'room', {
+        registration: { instance_id: 'box', instance_name: 'Box' },
+        behaviour: { status: 202 },
+      });
+      await service.settled(await service.send('room', {}));
+      receiver.behaviour = { status: 500 };
+      await service.send('room', {});
+      await receiver.count(2);
+      await visitor.visit(service.url, { path: path.replace('KEY', key_id), allowed: /401|503/ }, async (page) => {
+        await enter(page, token);
+        const release = await ask(page, () => holdBack(page, url.replace('KEY', key_id), method));
+        const elsewhere = await page.context().newPage();
+        await elsewhere.goto(service.url);
+        await signOut(elsewhere);
+        await keyField(page).waitFor();
+        const answered = page.waitForEvent('requestfinished', (request) => request.method() === method);
+        release();
+        await answered;
+        await page.evaluate('new Promise((resolve) => setTimeout(resolve))');
+        assert.equal(await page.locator('.notice').count(), 0);
+        assert.equal(new URL(page.url()).pathname, path.replace('KEY', key_id));
+      });
+    });
+  }
 
   test('ends with a sign-out, however often somebody presses, and also when it has ended before', async (t) => {
     const service = await startService(t);

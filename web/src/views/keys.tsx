@@ -217,7 +217,9 @@ function KeyBody({ api_key, again }: { api_key: ApiKey; again: () => void }): JS
             action="Revoke"
             is_dangerous
             onSubmit={async () => {
+              const whose = session.value;
               await client.revokeKey(key_id);
+              if (session.value !== whose) return;
               close();
               notify('Revoked: the token is refused from now on.');
               again();

@@ -7,7 +7,7 @@ import { notify, showProblem } from '../parts/notice.tsx';
 import { Failure, Skeleton } from '../parts/states.tsx';
 import type { FeedEvent } from '../feed.ts';
 import { useQuery } from '../queries.ts';
-import { client } from '../service.ts';
+import { client, session } from '../service.ts';
 import { counted } from '../format.ts';
 
 const DAY_MS = 86_400_000;
@@ -32,6 +32,7 @@ export function RecoverDialog({ instance, onClose }: { instance: Instance; onClo
 
   const send = async (): Promise<void> => {
     if (of === null) return;
+    const whose = session.value;
     const run = (running.current = { is_cancelled: false });
     let sent = 0;
     try {
@@ -44,12 +45,13 @@ export function RecoverDialog({ instance, onClose }: { instance: Instance; onClo
       }
     } catch (error) {
       // The deliveries that were queued so far stay queued, and the same request queues the others.
-      showProblem(error);
+      if (session.value === whose) showProblem(error);
       return;
     } finally {
       running.current = null;
       setProgress(null);
     }
+    if (session.value !== whose) return;
     notify(outcomeOf(sent, run.is_cancelled));
     if (!run.is_cancelled) onClose();
   };
