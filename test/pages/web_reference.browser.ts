@@ -6,7 +6,7 @@ import { describe, test } from 'node:test';
 import { promisify } from 'node:util';
 import axe from 'axe-core';
 import { useVisitor } from '../support/browser.ts';
-import { useService } from '../support/service.ts';
+import { startService, useService } from '../support/service.ts';
 
 interface Document {
   paths: Record<string, Record<string, { operationId: string; summary: string }>>;
@@ -49,6 +49,28 @@ describe('the page of the API', () => {
       await run(await command('joinMeeting'));
       await run(await command('sendMessage'));
       assert.match((await run(await command('listInstances'))).stdout, /"instance_id":"laptop-anna"/);
+    });
+  });
+
+  test('its commands send a key when the service requires one, and say from where', async (t) => {
+    const guarded = await startService(t);
+    const { token } = await guarded.endOpenMode();
+    const run = (command: string): Promise<{ stdout: string }> =>
+      promisify(execFile)('sh', ['-c', command.replace(/^curl/, 'curl -sS --fail')], {
+        env: { ...process.env, CONVOKE_API_KEY: token },
+      });
+    if ((await run('curl --version').catch(() => null)) === null) return t.skip('there is no curl here');
+    await visitor.visit(guarded.url, { path: '/docs/' }, async (page) => {
+      const command = async (operation: string): Promise<string> =>
+        String(await page.locator(`#${operation} .snippet pre`).textContent());
+      await page.getByText('This service needs a key').waitFor();
+      await run(await command('register'));
+      assert.match((await run(await command('listInstances'))).stdout, /"instance_id":"laptop-anna"/);
+      assert.doesNotMatch(await command('healthz'), /authorization/, 'it needs no key');
+    });
+    await visitor.visit(service.url, { path: '/docs/' }, async (page) => {
+      await page.locator('article').first().waitFor();
+      assert.equal(await page.getByText('This service needs a key').count(), 0);
     });
   });
 

@@ -118,8 +118,13 @@ export function typeOf(schema: Schema): string {
   return schema.format === undefined ? type : `${type} (${schema.format})`;
 }
 
-/** The command that makes the call, with the examples of the document. */
-export function curlOf({ method, path, parameters = [], body }: Operation, origin: string): string | null {
+/**
+ * The command that makes the call, with the examples of the document. The key is that of `CONVOKE_API_KEY`.
+ *
+ * @param needs_key whether the service requires keys
+ */
+export function curlOf(operation: Operation, origin: string, needs_key: boolean): string | null {
+  const { method, path, parameters = [], body } = operation;
   if (path === null) return null;
   const example = ({ name, example: value, schema }: Parameter): string => {
     const text = value ?? schema?.examples?.[0];
@@ -129,6 +134,7 @@ export function curlOf({ method, path, parameters = [], body }: Operation, origi
     .filter((parameter) => parameter.in === 'path')
     .reduce((url, parameter) => url.replace(`{${parameter.name}}`, example(parameter)), path);
   const lines = [`curl ${method === 'GET' ? '' : `-X ${method} `}'${origin}${filled}'`];
+  if (needs_key && scopesOf(operation).length > 0) lines.push('  -H "authorization: Bearer $CONVOKE_API_KEY"');
   if (body !== null) {
     lines.push(`  -H 'content-type: application/json'`);
     lines.push(`  -d '${JSON.stringify(body.example).replaceAll("'", String.raw`'\''`)}'`);

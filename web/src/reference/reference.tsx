@@ -15,8 +15,14 @@ import {
 import { More } from './more.tsx';
 import { Fields, resolved } from './schema.tsx';
 
+interface ReferenceProps {
+  document: ApiDocument;
+  /** Whether the service requires keys. */
+  needs_key: boolean;
+}
+
 /** The whole API on one page. A browser can search it, and people can link to it and copy from it. */
-export function Reference({ document }: { document: ApiDocument }): JSX.Element {
+export function Reference({ document, needs_key }: ReferenceProps): JSX.Element {
   const groups = groupsOf(document);
   return (
     <div class="reference">
@@ -31,13 +37,24 @@ export function Reference({ document }: { document: ApiDocument }): JSX.Element 
           <p class="soft">
             Version {document.info.version}. For programs: <a href="/openapi.json">openapi.json</a>, OpenAPI 3.1.
           </p>
+          {needs_key && (
+            <>
+              <p>This service needs a key: the commands take it from the terminal.</p>
+              <Snippet what="the command that sets the key" text="export CONVOKE_API_KEY=cvk_…" />
+            </>
+          )}
         </header>
         {groups.map((group) => (
           <section key={group.name} aria-labelledby={`group-${group.name}`}>
             <h2 id={`group-${group.name}`}>{group.name}</h2>
             <p class="soft">{group.description}</p>
             {group.operations.map((operation) => (
-              <OperationPart key={operation.operationId} operation={operation} document={document} />
+              <OperationPart
+                key={operation.operationId}
+                operation={operation}
+                document={document}
+                needs_key={needs_key}
+              />
             ))}
           </section>
         ))}
@@ -68,10 +85,11 @@ function Contents({ groups }: { groups: Group[] }): JSX.Element {
   );
 }
 
-function OperationPart({ operation, document }: { operation: Operation; document: ApiDocument }): JSX.Element {
+function OperationPart(props: ReferenceProps & { operation: Operation }): JSX.Element {
+  const { operation, document, needs_key } = props;
   const { operationId, method, path, summary, description, body } = operation;
   const { schemas } = document.components;
-  const curl = curlOf(operation, location.origin);
+  const curl = curlOf(operation, location.origin, needs_key);
   return (
     <article id={operationId} aria-labelledby={`title-${operationId}`}>
       <h3 id={`title-${operationId}`}>
