@@ -607,6 +607,13 @@ describe('the commands that call the API', () => {
     });
     assert.deepEqual(await json<Delivery[]>(['deliveries', '--meeting', 'why']), []);
     assert.equal((await run(['explain', 'nowhere-at-all'])).code, 4);
+    await run(['instances', 'register', 'away', '--agent', 'x4', '--webhook', 'http://127.0.0.1:1/']);
+    await run(['join', 'away', 'why-away']);
+    await run(['send', 'why-away', 'hello']);
+    const whys = async () => (await json<Explanation[]>(['explain', 'why-away'])).map(({ why }) => why);
+    await until('the back-off', whys, ([why]) => why === 'back_off');
+    assert.match((await run(['explain', 'why-away'])).stdout, /later {2,}x4 {2,}when it is tried again/);
+    await run(['instances', 'remove', 'away']);
     for (const { instance_id } of rows) await run(['instances', 'remove', instance_id]);
   });
 

@@ -16,7 +16,7 @@ const WHY: Record<NonNullable<Explanation['why']>, string> = {
   pair_limit: 'the loop guard: too many messages from this agent to one of its agents',
   paused: 'when the meeting goes on',
   connection: 'when its machine connects',
-  back_off: 'when it is reached again',
+  back_off: 'when it is tried again',
 };
 
 const MAY_BECOME: Record<NonNullable<Explanation['may_become']>[number], string> = {
