@@ -1,7 +1,7 @@
 /** What a page shows of its session: while it begins, when it ends, and to the next person. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import type { Page } from 'playwright-core';
+import type { Page, Request } from 'playwright-core';
 import { holdBack, useVisitor } from '../support/browser.ts';
 import { startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
@@ -19,6 +19,15 @@ async function enter(page: Page, token: string): Promise<void> {
 const signOut = (page: Page) => page.getByRole('button', { name: 'Sign out' }).click();
 
 const isLive = (page: Page) => page.getByText('Live', { exact: true }).waitFor();
+
+/** The URLs of the requests of a page that have no complete response yet. */
+function openRequests(page: Page): () => string[] {
+  const open = new Set<Request>();
+  page.on('request', (request) => open.add(request));
+  page.on('requestfinished', (request) => open.delete(request));
+  page.on('requestfailed', (request) => open.delete(request));
+  return () => [...open].map((request) => request.url());
+}
 
 /** A file of the pages that is no view. */
 const NO_VIEW = '/favicon.svg';
@@ -221,12 +230,17 @@ describe('a session on a page', { concurrency: 3 }, () => {
       // No event and no other request tells this page that an admin ends its session.
       await page.clock.install();
       await page.goto(`${service.url}/instances`);
+      const open = openRequests(page);
       await enter(page, token);
       await isLive(page);
+      await page.route('**/api/**', (route) => (route.request().method() === 'GET' ? route.abort() : route.continue()));
       await page.clock.pauseAt(new Date(Date.now() + 3_600_000));
-      await page.route('**/api/v1/events/**', (route) => route.abort());
+      await until(
+        'the end of every request but the stream of events',
+        () => open().filter((url) => !url.includes('/events/')).length,
+        (count) => count === 0,
+      );
       const { data } = (await service.get<{ data: { session_id: string }[] }>('/api/v1/sessions/')).body;
-      await page.route('**/api/v1/{counts,instances}/**', (route) => route.abort());
       for (const { session_id } of data) await service.request('DELETE', `/api/v1/sessions/${session_id}/`);
       await signOut(page);
       await keyField(page).waitFor();
