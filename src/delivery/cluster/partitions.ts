@@ -120,10 +120,12 @@ export class Partitions {
   readonly #releasing = new WeakSet<Partition>();
   /** Partitions that are ready to be released: paused, without an attempt in flight, every result written. */
   readonly #released = new Set<Partition>();
-  /** Partitions that were lost while attempts were in flight, by number. */
-  readonly #ending = new Map<number, Partition>();
+  /** The numbers of partitions that were lost while attempts were in flight; these attempts have not ended yet. */
+  readonly #ending = new Set<number>();
   #requested_at: number | null = null;
   #lease_valid_until: number;
+  /** The same end by the wall clock: the steady clock stands still while the machine is suspended. */
+  #lease_valid_until_wall: number;
   #timer: Timer | null = null;
   #renewing: Promise<void> | null = null;
   #renew_again = false;
@@ -141,7 +143,7 @@ export class Partitions {
     this.#node = node;
     this.#observer = observer;
     this.#solo = cluster === null ? new Partition(SOLO, 0) : null;
-    this.#lease_valid_until = cluster === null ? Infinity : -Infinity;
+    this.#lease_valid_until = this.#lease_valid_until_wall = cluster === null ? Infinity : -Infinity;
   }
 
   /** The partitions of a node without a cluster: a single partition with all instances. */
@@ -161,7 +163,7 @@ export class Partitions {
 
   /** Whether attempts may be started. */
   isLeaseValid(now: number): boolean {
-    return now < this.#lease_valid_until;
+    return now < this.#lease_valid_until && this.#clock.wall() < this.#lease_valid_until_wall;
   }
 
   /** The partition of an instance; null while this node does not hold it. */
@@ -222,6 +224,7 @@ export class Partitions {
 
   async #renewOnce(): Promise<number> {
     const requested_at = this.#clock.now();
+    const requested_wall = this.#clock.wall();
     const released = new Set(this.#released);
     const { node_id, version, address } = this.#node;
     try {
@@ -229,6 +232,7 @@ export class Partitions {
         { node_id, version, address: address(), stopping: this.#stopping },
         Array.from(released, ({ partition_no }) => partition_no),
       );
+      this.#lease_valid_until_wall = requested_wall + LEASE_SAFE_MS;
       this.#apply(lease, requested_at, released);
       return requested_at + RENEW_MS;
     } catch (error) {
@@ -273,26 +277,31 @@ export class Partitions {
   }
 
   #lose(partition: Partition): void {
-    this.#held.delete(partition.partition_no);
+    const { partition_no } = partition;
+    this.#held.delete(partition_no);
     this.#released.delete(partition);
-    if (partition.in_flight > 0) this.#ending.set(partition.partition_no, partition);
+    if (partition.in_flight === 0) return;
+    this.#ending.add(partition_no);
+    partition.onIdle = () => this.#onEnded(partition_no);
   }
 
   #take(partition_no: number, epoch: number): Partition {
     const partition = new Partition(partition_no, epoch);
     this.#held.set(partition_no, partition);
-    const previous = this.#ending.get(partition_no);
-    this.#ending.delete(partition_no);
-    if (previous === undefined || previous.in_flight === 0) return partition;
     // Attempts that began before the loss still count against the limits of their instances. So no attempt of the new
     // partition starts until these attempts have ended.
-    partition.paused = true;
-    previous.onIdle = () => {
-      if (this.#releasing.has(partition)) return;
-      partition.paused = false;
-      this.#listener?.onResumed(partition);
-    };
+    partition.paused = this.#ending.has(partition_no);
     return partition;
+  }
+
+  /** The last attempt of a lost partition has ended. This node may hold the partition again. */
+  #onEnded(partition_no: number): void {
+    this.#ending.delete(partition_no);
+    const partition = this.#held.get(partition_no);
+    if (partition === undefined) return;
+    if (this.#releasing.has(partition)) return void this.#finishRelease(partition);
+    partition.paused = false;
+    this.#listener?.onResumed(partition);
   }
 
   async #find(taken: readonly Partition[]): Promise<void> {
@@ -329,6 +338,7 @@ export class Partitions {
   #release(partition: Partition): void {
     this.#releasing.add(partition);
     partition.paused = true;
+    if (this.#ending.has(partition.partition_no)) return;
     partition.onIdle = () => void this.#finishRelease(partition);
     if (partition.in_flight === 0) partition.onIdle();
     else this.#listener?.onReleasing(partition);
