@@ -57,7 +57,7 @@ export interface FeedRequest {
 }
 
 export class Feed {
-  /** Whether somebody may listen, here or on another node. Publishers check this before they make an event. */
+  /** Whether there may be a listener, here or on another node. Publishers check this before they make an event. */
   is_active = false;
   readonly #parts: FeedParts;
   readonly #listeners = new Set<FeedListener>();

@@ -1,4 +1,4 @@
-/** The service of this page, through the SDK, and the person who is signed in. */
+/** The client with which the pages call the service, and the session of the person who is signed in. */
 import { ConvokeClient, type ProblemDetails, type Scope, type Session } from '@convoke/sdk';
 import { Observable } from './observable.ts';
 import { is_portal, portalToken } from './portal.ts';

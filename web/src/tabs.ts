@@ -48,7 +48,7 @@ export class Tabs<News extends object> {
   #role: 'hidden' | 'waits' | 'claims' | 'leads' = 'hidden';
   /** Aborted when this tab neither claims nor leads any more. */
   #turn: AbortController | null = null;
-  /** The highest number of a lead that this tab knows. */
+  /** The number of the latest lead that this tab knows of. A later lead has a higher number. */
   #lead = 0;
   /** When the leader last sent something. */
   #heard_ms = performance.now();

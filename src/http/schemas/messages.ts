@@ -30,7 +30,7 @@ export const MessageSchema = Type.Object(
   },
   named(
     'Message',
-    'A message of the history of a meeting, as it was written: a parser whose numbers are doubles drops digits of long numbers.',
+    'A message in the history of a meeting, exactly as it was written. A JSON parser that reads numbers as doubles drops digits of long numbers.',
   ),
 );
 

@@ -9,7 +9,7 @@ import type { MessagesTable } from './tables.ts';
 /** The columns of `MessageOrigin`. */
 export type OriginColumns = Pick<MessagesTable, 'from_agent' | 'in_reply_to' | 'hops'>;
 
-/** The columns of each message that a page of a meeting reads. */
+/** The columns of a message that a list of the messages of a meeting reads. */
 export type PagedRow = OriginColumns &
   Pick<MessagesTable, 'message_no' | 'seq' | 'accepted_at' | 'target_agents' | 'message'>;
 

@@ -8,9 +8,9 @@ import { runInNewContext } from 'node:vm';
 const START_MS = 1_000;
 
 /**
- * V8's default: after this many collections it drops the bytecode of a function that has not run in between. With 1,
- * two collections drop the bytecode of everything that only the start ran, 3 MiB. A function that runs again is
- * compiled again.
+ * V8 drops the bytecode of a function that has not run during this many collections. This is the default. While it is
+ * set to 1, two collections drop all bytecode that only the start ran, 3 MiB. A function that runs again is compiled
+ * again.
  */
 const BYTECODE_AGE = 6;
 

@@ -846,8 +846,8 @@ class Membership(Model):
 
 
 class Message(Model):
-    """A message of the history of a meeting, as it was written: a parser whose numbers are doubles drops digits of
-    long numbers."""
+    """A message in the history of a meeting, exactly as it was written. A JSON parser that reads numbers as doubles
+    drops digits of long numbers."""
 
     message_id: str
     """The id of a message."""
