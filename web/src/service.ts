@@ -6,6 +6,19 @@ import { is_portal, portalToken } from './portal.ts';
 /** Null until the service was asked. */
 export const session = new Observable<Session | null>(null);
 
+/**
+ * The result of a request, for the person who asked. When their session has ended meanwhile, the promise never settles:
+ * nothing that waits for it may reach the next person.
+ */
+export async function inThisSession<T>(work: Promise<T>): Promise<T> {
+  const whose = session.value;
+  try {
+    return await work;
+  } finally {
+    if (session.value !== whose) await new Promise(() => {});
+  }
+}
+
 /** The version of the service, when it is not the version with which this page began; null otherwise. */
 export const other_version = new Observable<string | null>(null);
 

@@ -4,7 +4,7 @@ import { useLayoutEffect, useRef } from 'preact/hooks';
 import { shown } from '../format.ts';
 import { errorOf, isAway } from '../queries.ts';
 import { Observable, useObservable } from '../observable.ts';
-import { session } from '../service.ts';
+import { inThisSession } from '../service.ts';
 import { Mark } from './mark.tsx';
 import { Icon } from './icons.tsx';
 
@@ -50,22 +50,18 @@ export function forgetNotice(): void {
   notice.value = null;
 }
 
-/**
- * Does something for the user and shows the result, with a button that takes the action back. Shows nothing when the
- * session has ended meanwhile, because the next person must not see it.
- */
+/** Does something for the user and shows the result, with a button that takes the action back. */
 export async function doing<T>(
   work: Promise<T>,
   done: (value: T) => string,
   undo: Undo | null = null,
 ): Promise<T | null> {
-  const whose = session.value;
   try {
-    const value = await work;
-    if (session.value === whose) notify(done(value), { undo });
+    const value = await inThisSession(work);
+    notify(done(value), { undo });
     return value;
   } catch (error) {
-    if (session.value === whose) showProblem(error);
+    showProblem(error);
     return null;
   }
 }

@@ -4,7 +4,7 @@ import { type MeetingInstance, rawJson, type SentMessage } from '@convoke/sdk';
 import { errorOf, isAway } from '../queries.ts';
 import { doing } from '../parts/notice.tsx';
 import { Choice } from '../parts/choice.tsx';
-import { client, may, session } from '../service.ts';
+import { client, inThisSession, may } from '../service.ts';
 import { filterBy, usePlace } from '../router.ts';
 import { counted } from '../format.ts';
 import { begunOf, type Draft, draftOf, keepDraft, newSend } from '../drafts.ts';
@@ -56,7 +56,6 @@ function Writing({ meeting_id, members, onSent }: ComposerProps): JSX.Element {
 
   const send = async (): Promise<void> => {
     if (is_busy || text.trim() === '') return;
-    const whose = session.value;
     setBusy(true);
     setRefusal(null);
     try {
@@ -65,9 +64,7 @@ function Writing({ meeting_id, members, onSent }: ComposerProps): JSX.Element {
       const message = form === 'json' ? parsed(text) : { content: text, created_at };
       const options = { idempotency_key, ...(targets.length > 0 && { target_agents: targets }) };
       write({ begun });
-      const sent = await client.sendMessage(meeting_id, message, options);
-      // The draft and the notice belong to the person who wrote the message.
-      if (session.value !== whose) return;
+      const sent = await inThisSession(client.sendMessage(meeting_id, message, options));
       // A text that a person writes before the response arrives stays.
       if (latest.current.text === text) write({ text: '' });
       onSent();

@@ -4,7 +4,7 @@ import { Dialog, Form } from '../parts/dialog.tsx';
 import { notify } from '../parts/notice.tsx';
 import { Failure, Skeleton } from '../parts/states.tsx';
 import { useQuery } from '../queries.ts';
-import { client, session } from '../service.ts';
+import { client, inThisSession } from '../service.ts';
 import { counted } from '../format.ts';
 
 /** Counts the waiting deliveries, and drops them when the user confirms. */
@@ -13,13 +13,11 @@ export function DropDialog({ of, onClose }: { of: DropDeliveriesInput; onClose: 
     client.dropDeliveries({ ...of, dry_run: true }),
   );
   const drop = async (): Promise<void> => {
-    const whose = session.value;
     let dropped = 0;
     for (let done = false; !done;) {
-      const step = await client.dropDeliveries(of);
+      const step = await inThisSession(client.dropDeliveries(of));
       dropped += step.deliveries;
       done = step.done;
-      if (session.value !== whose) return;
     }
     notify(`${counted(dropped, 'delivery', 'deliveries')} dropped.`);
     onClose();

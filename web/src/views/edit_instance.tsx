@@ -5,7 +5,7 @@ import type { Instance, UpdateInstanceInput } from '@convoke/sdk';
 import { doesPull } from '../parts/connection.tsx';
 import { Dialog, Field, Form, SelectField, TextField } from '../parts/dialog.tsx';
 import { notify } from '../parts/notice.tsx';
-import { client, session } from '../service.ts';
+import { client, inThisSession } from '../service.ts';
 import { idsOf } from './register.tsx';
 import { is_portal } from '../portal.ts';
 
@@ -43,7 +43,6 @@ export function EditDialog({ instance: latest, again, onClose }: EditDialogProps
   const [replies, setReplies] = useState(instance.replies === true ? 'yes' : 'no');
 
   const save = async (): Promise<void> => {
-    const whose = session.value;
     const changes: UpdateInstanceInput = {};
     if (name !== instance.instance_name) changes.instance_name = name;
     if (agents !== listed) changes.agent_ids = agentsOf(agents, instance);
@@ -53,8 +52,7 @@ export function EditDialog({ instance: latest, again, onClose }: EditDialogProps
     if (successes !== instance.success_statuses) changes.success_statuses = successes === '2xx' ? '2xx' : '200';
     if ((replies === 'yes') !== (instance.replies === true)) changes.replies = replies === 'yes';
     if (Object.keys(changes).length > 0) {
-      const changed = await client.updateInstance(instance.instance_id, changes);
-      if (session.value !== whose) return;
+      const changed = await inThisSession(client.updateInstance(instance.instance_id, changes));
       notify(savedInWords(instance, changed), { undo: undoOf(instance, changes, changed, again) });
     }
     onClose();

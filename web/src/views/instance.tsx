@@ -15,7 +15,7 @@ import { Failure, Skeleton } from '../parts/states.tsx';
 import { Ago, At } from '../parts/time.tsx';
 import { is_portal } from '../portal.ts';
 import { addressOf, go } from '../router.ts';
-import { client, may, session } from '../service.ts';
+import { client, inThisSession, may } from '../service.ts';
 import { counted, failureInWords } from '../format.ts';
 import { AdviceAction } from './advice_action.tsx';
 import { DeliveryList } from './delivery_list.tsx';
@@ -71,13 +71,12 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
 
   const test = async (): Promise<void> => {
     if (diagnosis === 'running') return;
-    const whose = session.value;
     setDiagnosis('running');
     try {
-      setDiagnosis(await client.testWebhook(instance_id));
+      setDiagnosis(await inThisSession(client.testWebhook(instance_id)));
     } catch (error) {
       setDiagnosis(null);
-      if (session.value === whose) showProblem(error);
+      showProblem(error);
     }
     again();
   };

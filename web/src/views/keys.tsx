@@ -12,7 +12,7 @@ import { type Column, Rows } from '../parts/rows.tsx';
 import { Empty, Failure, Skeleton } from '../parts/states.tsx';
 import { Ago, At } from '../parts/time.tsx';
 import { addressOf, useAsked } from '../router.ts';
-import { changingSession, client, may, session } from '../service.ts';
+import { changingSession, client, inThisSession, may, session } from '../service.ts';
 import { signIn } from '../session.ts';
 import { useObservable } from '../observable.ts';
 import { idsOf, SecretDialog } from './register.tsx';
@@ -217,9 +217,7 @@ function KeyBody({ api_key, again }: { api_key: ApiKey; again: () => void }): JS
             action="Revoke"
             is_dangerous
             onSubmit={async () => {
-              const whose = session.value;
-              await client.revokeKey(key_id);
-              if (session.value !== whose) return;
+              await inThisSession(client.revokeKey(key_id));
               close();
               notify('Revoked: the token is refused from now on.');
               again();

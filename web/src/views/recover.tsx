@@ -7,7 +7,7 @@ import { notify, showProblem } from '../parts/notice.tsx';
 import { Failure, Skeleton } from '../parts/states.tsx';
 import type { FeedEvent } from '../feed.ts';
 import { useQuery } from '../queries.ts';
-import { client, session } from '../service.ts';
+import { client, inThisSession } from '../service.ts';
 import { counted } from '../format.ts';
 
 const DAY_MS = 86_400_000;
@@ -32,26 +32,27 @@ export function RecoverDialog({ instance, onClose }: { instance: Instance; onClo
 
   const send = async (): Promise<void> => {
     if (of === null) return;
-    const whose = session.value;
     const run = (running.current = { is_cancelled: false });
     let sent = 0;
-    try {
-      // The count falls while deliveries are queued, so the progress keeps the count of the button.
-      setProgress({ queued: 0, found: value });
+    const queue = async (): Promise<void> => {
       // Without an end, deliveries that failed after the dialog was opened are sent too.
       for await (sent of client.recovering(instance_id, of)) {
         setProgress({ queued: sent, found: value });
         if (run.is_cancelled) break;
       }
+    };
+    try {
+      // The count falls while deliveries are queued, so the progress keeps the count of the button.
+      setProgress({ queued: 0, found: value });
+      await inThisSession(queue());
     } catch (error) {
       // The deliveries that were queued so far stay queued, and the same request queues the others.
-      if (session.value === whose) showProblem(error);
+      showProblem(error);
       return;
     } finally {
       running.current = null;
       setProgress(null);
     }
-    if (session.value !== whose) return;
     notify(outcomeOf(sent, run.is_cancelled));
     if (!run.is_cancelled) onClose();
   };

@@ -6,7 +6,7 @@ import { Snippet } from '../parts/copy.tsx';
 import { Dialog, Form, TextField } from '../parts/dialog.tsx';
 import { notify } from '../parts/notice.tsx';
 import { addressOf, go } from '../router.ts';
-import { client, session } from '../service.ts';
+import { client, inThisSession } from '../service.ts';
 import { WaitingDialog } from './waiting_dialog.tsx';
 
 /** Reads ids from text: separated by commas or on lines of their own. */
@@ -26,12 +26,10 @@ export function RegisterDialog({ onClose }: { onClose: () => void }): JSX.Elemen
   const [registered, setRegistered] = useState<RegisteredInstance | null>(null);
 
   const register = async (): Promise<void> => {
-    const whose = session.value;
     const agent_ids = idsOf(agents);
     const input = { instance_id, instance_name: instance_name || instance_id, agent_ids };
     const address = way === 'pull' ? { transport: 'pull' as const } : { transport: 'webhook' as const, webhook_url };
-    const instance = await client.register({ ...input, ...address });
-    if (session.value !== whose) return;
+    const instance = await inThisSession(client.register({ ...input, ...address }));
     notify(`${instance.instance_name} is registered.`);
     if (way === 'pull' || instance.webhook_secret !== undefined) return setRegistered(instance);
     onClose();

@@ -4,7 +4,7 @@ import type { MeetingInstance } from '@convoke/sdk';
 import { Choice } from '../parts/choice.tsx';
 import { Dialog, Form, TextField } from '../parts/dialog.tsx';
 import { notify } from '../parts/notice.tsx';
-import { client, session } from '../service.ts';
+import { client, inThisSession } from '../service.ts';
 import { durationInWords } from '../format.ts';
 
 type Wake = NonNullable<MeetingInstance['wake']>;
@@ -64,7 +64,6 @@ function RulesDialog(props: { member: MeetingInstance; onClose: () => void }): J
   const [catch_up, setCatchUp] = useState<CatchUp>(member.catch_up ?? 'all');
   const [age, setAge] = useState(String(member.max_age_s ?? 0));
   const save = async (): Promise<void> => {
-    const whose = session.value;
     // The service refuses any other text than a number, with an error.
     const rules = { wake, catch_up, max_age_s: Number(age) };
     const { wake: old_wake = 'all', catch_up: old_catch_up = 'all', max_age_s: old_age = 0 } = member;
@@ -73,8 +72,7 @@ function RulesDialog(props: { member: MeetingInstance; onClose: () => void }): J
       rules[name as keyof typeof rules] !== old_rules[name as keyof typeof rules];
     const changedOf = (all: object): object => Object.fromEntries(Object.entries(all).filter(isChanged));
     if (Object.entries(rules).some(isChanged)) {
-      const changed = await client.updateMembership(meeting_id, instance_id, changedOf(rules));
-      if (session.value !== whose) return;
+      const changed = await inThisSession(client.updateMembership(meeting_id, instance_id, changedOf(rules)));
       notify(`${instance_name}: ${rulesOf(changed)}.`, {
         undo: () => client.updateMembership(meeting_id, instance_id, changedOf(old_rules)),
       });
