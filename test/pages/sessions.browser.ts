@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Page, Request } from 'playwright-core';
 import { holdBack, useVisitor } from '../support/browser.ts';
-import { startService } from '../support/service.ts';
+import { messagesPath, startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
 
 const visitor = useVisitor();
@@ -48,6 +48,20 @@ async function pressed(page: Page, name: string, hold: () => ReturnType<typeof h
   await page.getByRole('button', { name, exact: true }).last().click();
   await held;
   return release;
+}
+
+/** Presses a button whose request fails late. */
+async function failing(page: Page, url: string, name: string): Promise<() => void> {
+  const held = Promise.withResolvers<void>();
+  const released = Promise.withResolvers<void>();
+  await page.route(url, async (route) => {
+    held.resolve();
+    await released.promise;
+    return route.fulfill({ status: 503, body: 'away' });
+  });
+  await press(page, name);
+  await held.promise;
+  return released.resolve;
 }
 
 const press = (page: Page, name: string) => page.getByRole('button', { name, exact: true }).click();
@@ -119,21 +133,35 @@ const LATE: Late[] = [
     },
   },
   {
+    what: 'a deletion',
+    url: '**/api/v1/instances/box/',
+    method: 'DELETE',
+    ask: async (page, hold) => {
+      await press(page, 'Delete…');
+      return pressed(page, 'Delete', hold);
+    },
+  },
+  {
+    what: 'a message that was not found',
+    path: '/meetings/room',
+    url: '**/api/v1/messages/*/?*',
+    method: 'GET',
+    ask: async (page) => {
+      // The page has only the second message, which answers the first.
+      await page.route('**/api/v1/meetings/room/messages/?*', async (route) => {
+        const response = await route.fetch();
+        const { data, ...rest } = (await response.json()) as { data: { seq: number }[] };
+        await route.fulfill({ response, json: { ...rest, data: data.filter(({ seq }) => seq !== 1) } });
+      });
+      await page.reload();
+      return failing(page, '**/api/v1/messages/*/?*', 'an earlier message');
+    },
+  },
+  {
     what: 'a webhook test that failed',
     url: '**/api/v1/instances/box/webhook-test/',
     method: 'POST',
-    ask: async (page) => {
-      const held = Promise.withResolvers<void>();
-      const released = Promise.withResolvers<void>();
-      await page.route('**/webhook-test/', async (route) => {
-        held.resolve();
-        await released.promise;
-        return route.fulfill({ status: 503, body: 'away' });
-      });
-      await press(page, 'Test the webhook');
-      await held.promise;
-      return released.resolve;
-    },
+    ask: (page) => failing(page, '**/webhook-test/', 'Test the webhook'),
   },
 ];
 
@@ -178,20 +206,22 @@ describe('a session on a page', { concurrency: 3 }, () => {
         registration: { instance_id: 'box', instance_name: 'Box' },
         behaviour: { status: 202 },
       });
-      await service.settled(await service.send('room', {}));
+      const first = await service.send('room', {});
+      await service.settled(first);
       receiver.behaviour = { status: 500 };
-      await service.send('room', {});
+      const answer = { message: {}, from_agent: 'anna', in_reply_to: first.message_id };
+      assert.equal((await service.post(messagesPath('room'), answer)).status, 201);
       await receiver.count(2);
       await visitor.visit(service.url, { path: path.replace('KEY', key_id), allowed: /401|503/ }, async (page) => {
         await enter(page, token);
+        const open = openRequests(page);
         const release = await ask(page, () => holdBack(page, url.replace('KEY', key_id), method));
         const elsewhere = await page.context().newPage();
         await elsewhere.goto(service.url);
         await signOut(elsewhere);
         await keyField(page).waitFor();
-        const answered = page.waitForEvent('requestfinished', (request) => request.method() === method);
         release();
-        await answered;
+        await until('the end of every request', open, (urls) => urls.length === 0);
         await page.evaluate('new Promise((resolve) => setTimeout(resolve))');
         assert.equal(await page.locator('.notice').count(), 0);
         assert.equal(new URL(page.url()).pathname, path.replace('KEY', key_id));

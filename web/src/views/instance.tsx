@@ -254,10 +254,11 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
             is_dangerous
             onSubmit={async () => {
               removing.current = instance;
-              await client.deleteInstance(instance_id).catch((error: unknown) => {
+              const removed = client.deleteInstance(instance_id).catch((error: unknown) => {
                 removing.current = null;
                 throw error;
               });
+              await inThisSession(removed);
               close();
               go(back);
             }}

@@ -9,7 +9,7 @@ import { notify, showProblem } from '../parts/notice.tsx';
 import { Empty, Failure, Skeleton } from '../parts/states.tsx';
 import { useFeed } from '../queries.ts';
 import { go, usePlace } from '../router.ts';
-import { client } from '../service.ts';
+import { client, inThisSession } from '../service.ts';
 import { Conversation } from './conversation.ts';
 import { MessageLine } from './message.tsx';
 import { threadsOf } from './thread.tsx';
@@ -94,7 +94,7 @@ export function Transcript({ meeting_id, members, last_seq, sent }: TranscriptPr
     async (message_id: string): Promise<void> => {
       const here = conversation.stretch.value.lines?.find((line) => line.message_id === message_id);
       try {
-        await show((here ?? (await client.getMessage(message_id, { limit: 1 }))).seq);
+        await show((here ?? (await inThisSession(client.getMessage(message_id, { limit: 1 })))).seq);
       } catch (error) {
         showProblem(error);
       }
