@@ -187,6 +187,27 @@ describe('the page Now', { concurrency: 2 }, () => {
     });
   });
 
+  test('leads to a machine, whose page says when its last day cannot be read again, until it can', async (t) => {
+    const service = await startService(t);
+    const { instance_id } = await service.member(t, 'm');
+    await service.settled(await service.send('m', {}));
+    await visitor.visit(service.url, { path: '/docs/', allowed: /500/ }, async (page) => {
+      await page.clock.install();
+      await page.goto(`${service.url}/instances/${instance_id}`);
+      await page.getByText(/^100 % of 1 attempt succeeded/).waitFor();
+      const history = '**/api/v1/instances/*/history/';
+      const problem = { code: 'internal_error', detail: 'The store failed.' };
+      await page.route(history, (route) => route.fulfill({ status: 500, json: problem }));
+      await page.clock.runFor(20_000);
+      const said = page.getByRole('alert').filter({ hasText: 'The last day is not up to date: The store failed.' });
+      await said.waitFor();
+      await page.getByText(/^100 % of 1 attempt succeeded/).waitFor();
+      await page.unroute(history);
+      await page.clock.runFor(20_000);
+      await said.waitFor({ state: 'detached' });
+    });
+  });
+
   test('lists what happened before it was opened, and to the next person only what they may see', async (t) => {
     const service = await startService(t);
     const { token } = await service.endOpenMode();

@@ -1,6 +1,6 @@
 import type { JSX } from 'preact';
 import { usePoll, useQuery } from '../queries.ts';
-import { Chart, deliveriesOf } from '../parts/chart.tsx';
+import { Chart, ChartsProblem, deliveriesOf } from '../parts/chart.tsx';
 import { Failure } from '../parts/states.tsx';
 import { timeOfDay } from '../parts/time.tsx';
 import { client } from '../service.ts';
@@ -18,7 +18,14 @@ export function LastDay({ instance_id }: { instance_id: string }): JSX.Element |
   const sum = (counts: readonly number[]): number => counts.reduce((all, each) => all + each, 0);
   const succeeded = sum(delivered);
   const attempts = succeeded + sum(failed_attempts);
-  if (attempts === 0) return <p class="faint">No attempts since {timeOfDay(counting_since)}.</p>;
+  const stale = problem !== null && <ChartsProblem what="The last day is not up to date" problem={problem} />;
+  if (attempts === 0)
+    return (
+      <>
+        {stale}
+        <p class="faint">No attempts since {timeOfDay(counting_since)}.</p>
+      </>
+    );
   // The axis is always a day. The time before the first step is unknown, so it is a gap.
   const unknown = Math.max(0, DAY_S / step_s - delivered.length);
   const first_s = Date.parse(starts_at) / 1000 - unknown * step_s;
@@ -28,6 +35,7 @@ export function LastDay({ instance_id }: { instance_id: string }): JSX.Element |
   const share = Math.floor((100 * succeeded) / attempts);
   return (
     <>
+      {stale}
       <p>
         {share} % of {counted(attempts, 'attempt')} succeeded, since {timeOfDay(counting_since)}.
       </p>

@@ -1,10 +1,10 @@
 import type { ComponentChildren, JSX } from 'preact';
 import { useState } from 'preact/hooks';
-import type { ConvokeError, Counts } from '@convoke/sdk';
-import { isAway, usePoll, useQuery } from '../queries.ts';
+import type { Counts } from '@convoke/sdk';
+import { usePoll, useQuery } from '../queries.ts';
 import { type FeedEvent, feed } from '../feed.ts';
 import { type Points, useHistory } from '../history.ts';
-import { Chart, deliveriesOf, type Line } from '../parts/chart.tsx';
+import { Chart, ChartsProblem, deliveriesOf, type Line } from '../parts/chart.tsx';
 import { Choice } from '../parts/choice.tsx';
 import { useHeld, usePointed } from '../parts/held.ts';
 import { Mark, type MarkKind } from '../parts/mark.tsx';
@@ -48,7 +48,7 @@ export function Now(): JSX.Element {
           <Empty title="Charts show the whole service. Your key sees a part of it." />
         ) : (
           <div class="charts">
-            <ChartsProblem points={points} problem={problem} />
+            {hasGap(points) && problem !== null && <ChartsProblem what="The charts cannot be read" problem={problem} />}
             <Throughput points={points} />
             <Latency points={points} />
           </div>
@@ -62,21 +62,9 @@ export function Now(): JSX.Element {
   );
 }
 
-interface ChartsProblemProps {
-  points: Points | null;
-  problem: ConvokeError | null;
-}
-
-/** Why the charts are empty, or end with a gap. */
-function ChartsProblem({ points, problem }: ChartsProblemProps): JSX.Element | null {
-  // After a short break the next response has the missing steps.
-  if (problem === null || (points !== null && points.accepted.at(-1) !== null)) return null;
-  return (
-    <p class="charts-problem" role="alert">
-      <Mark kind="bad" />
-      The charts cannot be read: {isAway(problem) ? 'the service does not respond.' : problem.detail}
-    </p>
-  );
+/** Whether the charts are empty, or end with a gap. After a short break the next response has the missing steps. */
+function hasGap(points: Points | null): boolean {
+  return points === null || points.accepted.at(-1) === null;
 }
 
 const showDeliveries = deliveriesOf({});
