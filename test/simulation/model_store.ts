@@ -248,6 +248,7 @@ export class ModelStore implements StoreOperations {
           (row) =>
             row.instance_id > after &&
             (filter.is_active === undefined || row.is_active === filter.is_active) &&
+            (filter.paused === undefined || isSwitchedOn(row) !== filter.paused) &&
             (filter.health === undefined || healthOf(row) === filter.health) &&
             (filter.agent_id === undefined || row.agent_ids.includes(filter.agent_id)) &&
             (filter.meeting_id === undefined || this.#isIn(filter.meeting_id, row.instance_id)) &&

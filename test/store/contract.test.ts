@@ -203,6 +203,19 @@ function holdsTheContract(engine: EngineUnderTest): void {
     });
   });
 
+  test('an instance is listed as paused while one of its two switches is off', async (t) => {
+    const store = await engine.open(t);
+    for (const instance_id of ['active', 'inactive', 'disabled']) await register(store, instance_id);
+    await store.instances.patch('inactive', { is_active: false }, WALL);
+    await store.instances.patch('disabled', { webhook_enabled: false }, WALL);
+    const listed = async (filter: object): Promise<string[]> =>
+      (await store.instances.list({ limit: 10, ...filter })).data.map(({ instance_id }) => instance_id);
+    assert.deepEqual(await listed({ paused: true }), ['disabled', 'inactive']);
+    assert.deepEqual(await listed({ paused: false }), ['active']);
+    assert.deepEqual(await listed({ paused: true, is_active: true }), ['disabled']);
+    assert.deepEqual(await listed({ paused: false, health: 'unknown' }), ['active']);
+  });
+
   test('the members of a meeting are looked up again after every change, however often they were asked for before', async (t) => {
     const store = await engine.open(t);
     await meeting(store, 'm', 'a', 'b');

@@ -331,6 +331,7 @@ const COMMANDS = {
         ...(d.flag(1) && { meeting_id: d.meeting_id }),
         ...(d.flag(3) && { agent_id: d.pick(4, ['a', '"c"', 'é\\', 'null']) }),
         ...(d.flag(4) && { is_active: d.flag(4, 1) }),
+        ...(d.flag(5) && { paused: d.flag(5, 1) }),
         ...(d.flag(6) && { health: d.pick(7, HEALTH) }),
         ...(d.flag(7) && { q: d.pick(0, QUERIES) }),
       },

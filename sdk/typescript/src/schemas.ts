@@ -1333,6 +1333,8 @@ export interface ListInstancesQuery {
   meeting_id?: string | undefined;
   /** Only active, or only inactive ones. */
   is_active?: boolean | undefined;
+  /** Only paused ones, or only the others. An instance is paused while is_active or webhook_enabled is false. */
+  paused?: boolean | undefined;
   /**
    * `unknown`: nothing was tried yet; `up`: the last attempt succeeded; `failing`: 1 to 4 failures in a row; `down`: 5
    * or more.

@@ -370,6 +370,9 @@ export const ListInstancesQuery = Type.Object(
     agent_id: Type.Optional(agentId('Only instances that host this agent.')),
     meeting_id: Type.Optional(meetingId('Only instances that are in this meeting.')),
     is_active: flag('Only active, or only inactive ones.'),
+    paused: flag(
+      'Only paused ones, or only the others. An instance is paused while is_active or webhook_enabled is false.',
+    ),
     health: Type.Optional(Health),
     q: text('Part of the id or the name.'),
     limit,

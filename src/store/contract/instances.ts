@@ -66,6 +66,7 @@ export interface InstanceFilter extends PageRequest {
   agent_id?: string | undefined;
   meeting_id?: string | undefined;
   is_active?: boolean | undefined;
+  paused?: boolean | undefined;
   health?: Health | undefined;
   q?: string | undefined;
 }

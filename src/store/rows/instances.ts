@@ -301,8 +301,10 @@ function healthCondition(health: Health) {
   }
 }
 
+const IS_PAUSED = sql<boolean>`i.is_active = 0 OR i.webhook_enabled = 0`;
+
 /** The state of each instance `i`, for counts. */
-export const STATE = sql<InstanceState>`CASE WHEN i.is_active = 0 OR i.webhook_enabled = 0 THEN 'off'
+export const STATE = sql<InstanceState>`CASE WHEN ${IS_PAUSED} THEN 'off'
   WHEN ${healthCondition('down')} THEN 'down' WHEN ${healthCondition('failing')} THEN 'failing'
   WHEN ${healthCondition('up')} THEN 'up' ELSE 'unknown' END`;
 
@@ -330,12 +332,13 @@ export function countsOf(rows: readonly CountedState[], limit: number) {
 
 /** The conditions of a filter, for queries over the instances `i`. Each engine decides how to search for a text. */
 export function instanceConditions(
-  filter: Pick<InstanceFilter, 'is_active' | 'health' | 'agent_id' | 'meeting_id'> & { instance_id?: string },
+  filter: Omit<InstanceFilter, 'q' | 'limit' | 'cursor'> & { instance_id?: string },
 ): RawBuilder<boolean>[] {
-  const { instance_id, is_active, health, agent_id, meeting_id } = filter;
+  const { instance_id, is_active, paused, health, agent_id, meeting_id } = filter;
   const conditions: RawBuilder<boolean>[] = [];
   if (instance_id !== undefined) conditions.push(sql`i.instance_id = ${instance_id}`);
   if (is_active !== undefined) conditions.push(sql`i.is_active = ${is_active ? 1 : 0}`);
+  if (paused !== undefined) conditions.push(paused ? sql`(${IS_PAUSED})` : sql`NOT (${IS_PAUSED})`);
   if (health !== undefined) conditions.push(healthCondition(health));
   if (agent_id !== undefined)
     conditions.push(sql`i.instance_id IN (SELECT instance_id FROM instance_agents WHERE agent_id = ${agent_id})`);

@@ -83,11 +83,9 @@ function useFailing(
   const { value, problem, again } = useQuery(failing ? 'failing instances' : null, async () => {
     read.current = latest.current;
     const pages = await Promise.all(
-      (['down', 'failing'] as const).map((health) =>
-        client.listInstances({ health, is_active: true, limit: READ_MAX }),
-      ),
+      (['down', 'failing'] as const).map((health) => client.listInstances({ health, paused: false, limit: READ_MAX })),
     );
-    return pages.flatMap(({ data }) => data.filter(({ webhook_enabled }) => webhook_enabled));
+    return pages.flatMap(({ data }) => data);
   });
   useEffect(() => {
     if (!read.current.startsWith(`${states} `)) again();
@@ -253,7 +251,11 @@ function States({ counts }: { counts: Counts | null }): JSX.Element {
           </a>
         </li>
       ))}
-      {instances !== undefined && instances.off > 0 && <li class="faint">{shown(instances.off)} paused</li>}
+      {instances !== undefined && instances.off > 0 && (
+        <li>
+          <a href={addressOf(['instances'], { health: 'paused' })}>{shown(instances.off)} paused</a>
+        </li>
+      )}
       {instances !== undefined && instances.connected > 0 && (
         <li class="faint">{shown(instances.connected)} connected</li>
       )}

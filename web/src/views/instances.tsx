@@ -1,6 +1,6 @@
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
-import type { Instance, ListInstancesQuery, Page as ListOf } from '@convoke/sdk';
+import type { Instance, ListInstancesQuery } from '@convoke/sdk';
 import { useList } from '../queries.ts';
 import { Choice } from '../parts/choice.tsx';
 import { Icon } from '../parts/icons.tsx';
@@ -25,6 +25,7 @@ const HEALTHS = [
   ['failing', 'Failing'],
   ['down', 'Down'],
   ['unknown', 'Not tried'],
+  ['paused', 'Paused'],
 ] as const;
 
 const COLUMNS: Column<Instance>[] = [
@@ -76,18 +77,10 @@ function lastFailureInWords(failure: NonNullable<Instance['last_failure']>): str
   return answer === '' ? failureInWords(failure) : `${outcomeInWords(failure)}: ${answer}`;
 }
 
-/**
- * The next instances with a health that are not paused. A paused instance is shown as paused, and not with the health
- * that it had; the counts of the page Now leave it out too.
- */
-async function switchedOn(query: ListInstancesQuery): Promise<ListOf<Instance>> {
-  for (let { cursor } = query; ;) {
-    const page = await client.listInstances({ ...query, ...(cursor !== undefined && { cursor }) });
-    const data = page.data.filter((instance) => !isPaused(instance));
-    // A list goes on after its last row, so a page needs one.
-    if (data.length > 0 || page.next_cursor === null) return { ...page, data };
-    cursor = page.next_cursor;
-  }
+/** A paused instance is shown as paused, and not with the health that it had; the counts of the page Now do the same. */
+function queryOf(health: (typeof HEALTHS)[number][0]): ListInstancesQuery {
+  if (health === '') return {};
+  return health === 'paused' ? { paused: true } : { paused: false, health };
 }
 
 export function Instances({ instance_id }: { instance_id: string | null }): JSX.Element {
@@ -97,10 +90,10 @@ export function Instances({ instance_id }: { instance_id: string | null }): JSX.
   const [is_registering, setRegistering] = useState(false);
   const may_register = may('instance') && !is_portal;
   useAsked('new', () => setRegistering(may_register));
-  const part = q === '' ? {} : { q };
+  const part = { ...queryOf(health), ...(q !== '' && { q }) };
   const { rows, problem, is_complete, more, again } = useList(
     `instances ${health} ${q}`,
-    (page) => (health === '' ? client.listInstances({ ...page, ...part }) : switchedOn({ ...page, ...part, health })),
+    (page) => client.listInstances({ ...page, ...part }),
     (instance) => instance.instance_id,
     (event) => Boolean(event.instance_id) || event.name === 'message.accepted',
   );

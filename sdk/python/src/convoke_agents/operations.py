@@ -144,6 +144,7 @@ class Operations:
         agent_id: str | None = None,
         meeting_id: str | None = None,
         is_active: bool | None = None,
+        paused: bool | None = None,
         health: Health | None = None,
         q: str | None = None,
         limit: int | None = None,
@@ -156,6 +157,8 @@ class Operations:
         :param agent_id: Only instances that host this agent.
         :param meeting_id: Only instances that are in this meeting.
         :param is_active: Only active, or only inactive ones.
+        :param paused: Only paused ones, or only the others. An instance is paused while is_active or
+            webhook_enabled is false.
         :param health: `unknown`: nothing was tried yet; `up`: the last attempt succeeded; `failing`: 1 to 4
             failures in a row; `down`: 5 or more.
         :param q: Part of the id or the name.
@@ -171,6 +174,7 @@ class Operations:
                 agent_id=agent_id,
                 meeting_id=meeting_id,
                 is_active=is_active,
+                paused=paused,
                 health=health,
                 q=q,
                 limit=limit,
@@ -184,6 +188,7 @@ class Operations:
         agent_id: str | None = None,
         meeting_id: str | None = None,
         is_active: bool | None = None,
+        paused: bool | None = None,
         health: Health | None = None,
         q: str | None = None,
         limit: int | None = None,
@@ -196,6 +201,7 @@ class Operations:
                 agent_id=agent_id,
                 meeting_id=meeting_id,
                 is_active=is_active,
+                paused=paused,
                 health=health,
                 q=q,
                 limit=limit,
