@@ -45,8 +45,11 @@ describe('where one reads', { concurrency: 3 }, () => {
       await page.getByRole('button', { name: 'Resend failed…' }).click();
       const dialog = page.getByRole('dialog');
       await dialog.getByRole('button', { name: 'Resend 2 deliveries' }).click();
-      await dialog.getByText('1 delivery queued of 2 deliveries').waitFor();
-      assert.equal(await dialog.getByRole('progressbar').getAttribute('value'), '1');
+      await dialog.getByText('1 of 2 deliveries queued').waitFor();
+      const bar = dialog.getByRole('progressbar');
+      assert.equal(await bar.getAttribute('value'), '1');
+      const [line, room] = [await bar.boundingBox(), await dialog.getByText('1 of 2').boundingBox()];
+      assert.equal(line?.width, room?.width);
       await dialog.getByRole('button', { name: 'Cancel' }).click();
       resolve();
       await page.getByText(/^Cancelled\. 2 deliveries were queued by then/).waitFor();

@@ -134,6 +134,17 @@ describe('the portal', () => {
     });
   });
 
+  test('on a phone has its sections across the whole width', async (t) => {
+    const { service, owner } = await startWithOwner(t, '');
+    const { pathname, hash } = new URL(await linkOf(service, owner));
+    const viewport = { width: 390, height: 844 };
+    await visitor.visit(service.url, { path: pathname + hash, viewport }, async (page) => {
+      const more = await page.getByRole('button', { name: 'More' }).boundingBox();
+      assert.ok(more !== null);
+      assert.equal(Math.round(more.x + more.width), viewport.width);
+    });
+  });
+
   test('offers what a link may do, and nothing that it may not', async (t) => {
     const { service, owner } = await startWithOwner(t, '', { status: 401, body: 'no token' });
     const sent = await service.send('standup', { content: 'hello' }, ['anna']);

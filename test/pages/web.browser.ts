@@ -364,6 +364,12 @@ describe('the pages', { concurrency: 3 }, () => {
       await detail.getByRole('button', { name: 'Rotate the secret…' }).click();
       await dialog.getByRole('button', { name: 'Rotate', exact: true }).click();
       await dialog.getByText(/^whsec_/).waitFor();
+      await dialog.getByText('every push carries two signatures').waitFor();
+      await dialog.getByRole('button', { name: 'I’ve saved it' }).click();
+      await detail.getByRole('button', { name: 'Rotate the secret…' }).click();
+      await dialog.getByLabel('The old secret ends').selectOption('0');
+      await dialog.getByRole('button', { name: 'Rotate', exact: true }).click();
+      await dialog.getByText('From now on only this secret signs.').waitFor();
       await dialog.getByRole('button', { name: 'I’ve saved it' }).click();
 
       await detail.getByRole('button', { name: 'Leave room' }).click();

@@ -356,7 +356,9 @@ function RotateDialog({ instance_id, onClose }: { instance_id: string; onClose: 
   if (secret !== null) {
     return (
       <SecretDialog title="The new secret" secret={secret} onClose={onClose}>
-        Until the overlap ends, every push carries two signatures, one with each secret.
+        {overlap === '0'
+          ? 'From now on only this secret signs. The receiver refuses pushes until it has it.'
+          : 'Until the old secret ends, every push carries two signatures, one with each secret.'}
       </SecretDialog>
     );
   }

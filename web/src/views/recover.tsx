@@ -141,7 +141,7 @@ function Progress({ queued, found, onCancel }: ProgressProps): JSX.Element {
   const all = Math.max(found?.recovered ?? 0, queued, 1);
   return (
     <div class="form">
-      <p role="status">{`${counted(queued, 'delivery', 'deliveries')} queued of ${found === null ? '…' : amount({ ...found, recovered: all })}`}</p>
+      <p role="status">{`${queued.toLocaleString('en')} of ${found === null ? '…' : amount({ ...found, recovered: all })} queued`}</p>
       <progress max={all} value={queued} aria-label="Queued again" />
       <div class="form-end">
         <button type="button" class="button" onClick={onCancel}>
