@@ -461,21 +461,30 @@ describe('the commands that call the API', () => {
 
   test('status and instances show say since when an instance is down, what it answered, and when the next attempt is made', async (t) => {
     const webhook = await machine(t, (_request, response) => response.writeHead(500).end('out of\nGPU memory'));
-    await run(['instances', 'register', 'failing', '--agent', 'f1', '--webhook', webhook]);
-    for (let k = 0; k < 5; k++) {
-      await run(['join', 'failing', `room-${k}`]);
-      await run(['send', `room-${k}`, 'Hello']);
+    for (const id of ['failing', 'paused']) {
+      await run(['instances', 'register', id, '--agent', `${id}-agent`, '--webhook', webhook]);
+      for (let k = 0; k < 5; k++) await run(['join', id, `room-${k}`]);
     }
-    await until(
-      'it to be down',
-      () => json<Instance>(['instances', 'show', 'failing']),
-      ({ health, next_try_at }) => health === 'down' && next_try_at !== undefined,
-    );
+    for (let k = 0; k < 5; k++) await run(['send', `room-${k}`, 'Hello']);
+    for (const id of ['failing', 'paused']) {
+      await until(
+        `${id} to be down`,
+        () => json<Instance>(['instances', 'show', id]),
+        ({ health, next_try_at }) => health === 'down' && next_try_at !== undefined,
+      );
+    }
+    await client.updateInstance('paused', { webhook_enabled: false });
     const { stdout } = await run(['instances', 'show', 'failing']);
     assert.match(stdout, /\nhealth +down since \S+Z \(.*\), 5 failures in a row\n/);
     assert.match(stdout, /\nlast failure .*500\nthe receiver said +out of GPU memory\nwhat to do +500: /);
     assert.match(stdout, /\nnext try +(\S+Z \(in .*\)|as soon as a delivery waits)\n/);
-    assert.match((await run(['status'])).stdout, /\ndown +.*failing since .*, next try (\S+Z|as soon)/);
+    const status = (await run(['status'])).stdout;
+    assert.match(status, /\ndown +.*failing since .*, next try (\S+Z|as soon)/);
+    assert.doesNotMatch(status, /paused since/);
+    const listed = async (flag: string) =>
+      (await json<Instance[]>(['instances', 'list', flag])).map((each) => each.instance_id);
+    assert.ok((await listed('--paused')).includes('paused'));
+    assert.ok(!(await listed('--no-paused')).includes('paused'));
   });
 
   test('say why something was not delivered, and what to do about it', async (t) => {

@@ -54,6 +54,7 @@ interface ListFilters extends ListOptions {
   meeting?: string;
   health?: Health;
   active?: boolean;
+  paused?: boolean;
   search?: string;
 }
 
@@ -65,9 +66,11 @@ function listCommand(): Command {
     .addOption(new Option('--health <health>', 'only those of this health').choices([...HEALTH]))
     .option('--active', 'only active ones')
     .option('--no-active', 'only inactive ones')
+    .option('--paused', 'only paused ones: inactive, or with its webhook switched off')
+    .option('--no-paused', 'only those that are not paused')
     .option('--search <text>', 'part of the id or the name')
-    .action(async ({ agent, meeting, health, active, search, ...options }: ListFilters) => {
-      const filters = { agent_id: agent, meeting_id: meeting, health, is_active: active, q: search };
+    .action(async ({ agent, meeting, health, active, paused, search, ...options }: ListFilters) => {
+      const filters = { agent_id: agent, meeting_id: meeting, health, is_active: active, paused, q: search };
       const client = clientFor(options);
       const rows = await listed(options, (page) => client.listInstances({ ...filters, ...page }));
       if (options.json) printJson(rows);

@@ -70,7 +70,7 @@ function countsInWords({ instances, deliveries }: Counts): Record<string, string
 
 /** The first instances that are down, since when, and when the next attempt is made. */
 async function downInWords(client: ConvokeClient, count: number): Promise<Record<string, string>> {
-  const { data } = await client.listInstances({ health: 'down', is_active: true, limit: DOWN_SHOWN });
+  const { data } = await client.listInstances({ health: 'down', paused: false, limit: DOWN_SHOWN });
   const now_ms = wallNow();
   const shown = data.map(({ instance_id, health_since, next_try_at }) => {
     const since = health_since === undefined ? '' : ` since ${ago(health_since, now_ms)}`;
