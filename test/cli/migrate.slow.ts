@@ -81,6 +81,17 @@ test('a look at a data file leaves nothing beside it, and a link leads to the fi
   }
 });
 
+test('a look at the data of a killed service leaves its directory as it is', async (t) => {
+  const data = temporaryDirectory(t);
+  const service = await serve(data);
+  await stop(service, 'SIGKILL');
+  const before = readdirSync(data);
+  assert.ok(before.includes('convoke.db-wal'), 'a part of the data is in the log');
+  assert.equal((await convoke(['migrate', '--check', '--data', data])).code, 0);
+  assert.match((await convoke(['doctor', '--port', '0', '--data', data])).stdout, /the data file is not in use/);
+  assert.deepEqual(readdirSync(data), before);
+});
+
 test('where there is no data, none is made', async (t) => {
   const data = temporaryDirectory(t);
   const { code, stderr } = await convoke(['migrate', '--data', data]);

@@ -1,5 +1,5 @@
 import { storeErrorOf } from './errors.ts';
-import { openForReading } from './file/reading.ts';
+import { lookAt } from './file/reading.ts';
 import { MIGRATIONS } from './migrations.ts';
 
 /**
@@ -9,13 +9,9 @@ import { MIGRATIONS } from './migrations.ts';
  */
 export function schemaOfFile(file: string): { present: number; wanted: number } {
   try {
-    const db = openForReading(file);
-    try {
-      const { user_version: present } = db.prepare('PRAGMA user_version').get() as { user_version: number };
-      return { present, wanted: MIGRATIONS.length };
-    } finally {
-      db.close();
-    }
+    const user_version = lookAt(file, (db) => db.prepare('PRAGMA user_version').get());
+    const { user_version: present } = user_version as { user_version: number };
+    return { present, wanted: MIGRATIONS.length };
   } catch (error) {
     throw storeErrorOf(error);
   }

@@ -8,7 +8,7 @@ import type { Config } from '../../../config/config.ts';
 import { isMostlyEmpty } from '../../../delivery/maintenance.ts';
 import { BELIEVED_SHARE } from '../../../domain/delivery.ts';
 import { readKeyFile } from '../../../store/secrets/key_file.ts';
-import { openForReading } from '../../../store/sqlite/file/reading.ts';
+import { lookAt } from '../../../store/sqlite/file/reading.ts';
 import { StoreError } from '../../../store/store_error.ts';
 import { wallNow } from '../../../wall_clock.ts';
 import { typed } from '../command_name.ts';
@@ -79,14 +79,12 @@ export async function checkLastRun({ data, database_url, expire_after_ms, trust_
 /** @returns null when the file does not say the time, or a service has the file open */
 async function lastRunOf(file: string): Promise<number | null> {
   if ((await stateOfFile(file)).state !== 'not in use') return null;
-  const db = openForReading(file);
   try {
-    return (db.prepare('SELECT ran_until FROM this_file').get() as { ran_until: number | null }).ran_until;
+    const row = lookAt(file, (db) => db.prepare('SELECT ran_until FROM this_file').get());
+    return (row as { ran_until: number | null }).ran_until;
   } catch {
     // An older version wrote the file.
     return null;
-  } finally {
-    db.close();
   }
 }
 
@@ -99,8 +97,7 @@ async function stateOfFile(file: string): Promise<{
   const { size } = await stat(file).catch(() => ({ size: 0 }));
   if (size === 0) return { state: 'not there yet', empty_bytes: null };
   try {
-    const db = openForReading(file);
-    try {
+    return lookAt(file, (db) => {
       const number = (pragma: string): number => Number(Object.values(db.prepare(`PRAGMA ${pragma}`).get()!)[0]);
       const space = {
         page_bytes: number('page_size'),
@@ -109,9 +106,7 @@ async function stateOfFile(file: string): Promise<{
       };
       const is_empty = number('auto_vacuum') === 0 && isMostlyEmpty(space);
       return { state: 'not in use', empty_bytes: is_empty ? space.free_pages * space.page_bytes : null };
-    } finally {
-      db.close();
-    }
+    });
   } catch (error) {
     const is_busy = (error as { errcode?: number }).errcode === SQLITE_BUSY;
     return { state: is_busy ? 'in use' : 'unreadable', empty_bytes: null };
