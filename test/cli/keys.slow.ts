@@ -50,8 +50,12 @@ describe('without a service', () => {
     const says = (code: string): string => `${file} cannot be opened (${code}): run this as the user who owns the data`;
     for (const command of [['keys', 'list'], ['migrate'], ['compact'], ['backup', join(data, 'copy.db')]])
       assert.equal((await convoke([...command, '--data', data])).stderr, `convoke: ${says('ELOOP')}\n`);
-    for (const code of ['SQLITE_CANTOPEN', 'SQLITE_READONLY'])
-      assert.equal((failureOfFile(Object.assign(new Error(), { code }), file) as Error).message, says(code));
+    const failed = (code: string, of: string) =>
+      (failureOfFile(Object.assign(new Error(), { code }), of) as Error).message;
+    for (const code of ['SQLITE_CANTOPEN', 'SQLITE_READONLY', 'SQLITE_IOERR'])
+      assert.equal(failed(code, file), says(code));
+    // Control: the disk failed, and not the permission.
+    assert.equal(failed('SQLITE_IOERR', data), '');
   });
 
   test('an empty variable counts as not set', async (t) => {

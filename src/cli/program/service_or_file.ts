@@ -1,6 +1,7 @@
 /** Commands that work over the API of a service, or on a data file while no service has it open. */
 import { ConvokeClient, ConvokeError } from '@convoke/sdk';
 import { type Command, Option } from 'commander';
+import { accessSync, constants } from 'node:fs';
 import { access } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import type { Config } from '../../config/config.ts';
@@ -128,7 +129,21 @@ export async function assertThere(
 export function failureOfFile(error: unknown, file: string): unknown {
   if (!isSystemError(error)) return error;
   if (error.code === 'SQLITE_BUSY') return inUse(file);
-  return error.code === 'SQLITE_CANTOPEN' || error.code === 'SQLITE_READONLY' ? notOpened(file, error.code) : error;
+  const is_refused =
+    error.code === 'SQLITE_CANTOPEN' ||
+    error.code === 'SQLITE_READONLY' ||
+    // SQLite opens a file that it may only read, and then cannot lock it.
+    (error.code === 'SQLITE_IOERR' && !isWritable(file));
+  return is_refused ? notOpened(file, error.code) : error;
+}
+
+function isWritable(file: string): boolean {
+  try {
+    accessSync(file, constants.W_OK);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 function notOpened(file: string, code: string): CommandFailure {
