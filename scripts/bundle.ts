@@ -79,6 +79,8 @@ async function bundleEntries(input: Record<string, string>, dir: string): Promis
     input,
     platform: 'node',
     external: NEVER_LOADED,
+    // On a busy machine rolldown warns that the plugins are slow, and a warning ends the build.
+    checks: { bundlerTimings: false },
     plugins: [
       {
         name: 'parsers',
