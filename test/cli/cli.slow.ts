@@ -902,10 +902,21 @@ test('an output that cannot be written is a failure in one line', async (t) => {
   if (!existsSync('/dev/full')) return t.skip('there is no /dev/full');
   const full = openSync('/dev/full', 'w');
   t.after(() => closeSync(full));
-  const child = start(['config'], { stdout: full });
-  const [stderr] = await Promise.all([readAll(child.stderr!), once(child, 'close')]);
-  assert.equal(child.exitCode, 1);
-  assert.match(stderr, /^convoke: the output could not be written whole: ENOSPC[^\n]*\n$/);
+  for (const args of [['config'], ['--version']]) {
+    const child = start(args, { stdout: full });
+    const [stderr] = await Promise.all([readAll(child.stderr!), once(child, 'close')]);
+    assert.equal(child.exitCode, 1);
+    assert.match(stderr, /^convoke: the output could not be written whole: ENOSPC[^\n]*\n$/, args.join(' '));
+  }
+});
+
+test('an output that nobody reads is no failure', async () => {
+  for (const args of [['config'], ['--version']]) {
+    const child = start(args);
+    child.stdout!.destroy();
+    const [stderr] = await Promise.all([readAll(child.stderr!), once(child, 'close')]);
+    assert.deepEqual([child.exitCode, stderr], [0, ''], args.join(' '));
+  }
 });
 
 test('figures for people: one is singular, and nothing that is there is 0', () => {
