@@ -1,9 +1,11 @@
 /** A URL with a port that fetch refuses for good: no command tries again and again. */
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { test } from 'node:test';
 import { EXIT } from '../../src/cli/program/exit.ts';
 import { clientFor } from '../../src/cli/program/api.ts';
 import { refusedPort } from '../../src/cli/program/refused_ports.ts';
+import { convoke, start, temporaryDirectory } from '../support/command_line.ts';
 
 /** Above the largest port that the standard names. */
 const PORT_MAX = 10_100;
@@ -31,8 +33,22 @@ test('a command names the port and ends with 2', () => {
   assert.throws(() => clientFor({ url: 'https://convoke.example:6000/meetings' }), {
     name: 'CommandFailure',
     exit_code: EXIT.usage,
-    message: /^https:\/\/convoke\.example:6000 has port 6000, .* let Convoke listen on another port$/,
+    message: /^https:\/\/convoke\.example:6000 cannot be asked: port 6000 .* let Convoke listen on another port$/,
   });
   for (const url of ['http://127.0.0.1:8080', 'https://convoke.example', 'http://convoke.example:80'])
     assert.ok(clientFor({ url }), url);
+});
+
+test('serve and doctor warn of a refused port, which only other clients and a proxy reach', async (t) => {
+  const flags = ['--port', '10080', '--data', temporaryDirectory(t)];
+  const child = start(['serve', ...flags, '--log-format', 'json']);
+  let log = '';
+  child.stderr!.on('data', (chunk: Buffer) => (log += chunk.toString()));
+  const ended = once(child, 'close');
+  await Promise.race([once(child.stdout!, 'data'), ended]);
+  child.kill('SIGTERM');
+  await ended;
+  assert.match(log, /"level":40[^\n]*"port 10080 belongs to another protocol, [^\n]*; choose another with --port"/);
+  const { stdout } = await convoke(['doctor', ...flags]);
+  assert.match(stdout, /\nwarn +port +port 10080 belongs to another protocol, .*: choose another with --port\n/);
 });

@@ -3,7 +3,7 @@ import { type Command, InvalidArgumentError, Option } from 'commander';
 import { type ProblemCode, PROBLEMS } from '../../domain/problem.ts';
 import { CommandFailure, EXIT } from './exit.ts';
 import { note } from './terminal.ts';
-import { refusedPort } from './refused_ports.ts';
+import { describeRefusedPort, refusedPort } from './refused_ports.ts';
 import { typed } from './command_name.ts';
 import { listInWords } from './format.ts';
 
@@ -51,7 +51,7 @@ export function withList(command: Command): Command {
 export function clientFor({ url, apiKey }: Pick<ApiOptions, 'url' | 'apiKey'>): ConvokeClient {
   const port = refusedPort(url);
   if (port !== null) {
-    const why = `${new URL(url).origin} has port ${port}, which belongs to another protocol, so HTTP clients and browsers refuse it`;
+    const why = `${new URL(url).origin} cannot be asked: ${describeRefusedPort(port)}`;
     throw new CommandFailure(EXIT.usage, `${why}; let Convoke listen on another port`);
   }
   try {

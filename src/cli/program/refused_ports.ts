@@ -14,3 +14,7 @@ export function refusedPort(url: string): number | null {
   const port = URL.canParse(url) ? Number(new URL(url).port) : 0;
   return REFUSED.has(port) ? port : null;
 }
+
+export function describeRefusedPort(port: number): string {
+  return `port ${port} belongs to another protocol, so browsers and most HTTP clients refuse it`;
+}

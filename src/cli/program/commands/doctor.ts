@@ -10,6 +10,7 @@ import { isRefusal, parseWebhookUrl } from '../../../domain/webhook_url.ts';
 import { wallNow } from '../../../wall_clock.ts';
 import { clientFor } from '../api.ts';
 import { CommandFailure, EXIT } from '../exit.ts';
+import { describeRefusedPort, refusedPort } from '../refused_ports.ts';
 import { settingsOf } from '../settings.ts';
 import { isSystemError } from '../system_error.ts';
 import { printJson, printTable } from '../terminal.ts';
@@ -116,6 +117,15 @@ export async function askService(url: string): Promise<RunningService | null> {
 
 /** @param own the service at the address of these settings; `--url` may name another service */
 async function checkPort(config: Config, own_url: string, own: RunningService | null): Promise<Check> {
+  const refused = refusedPort(own_url);
+  if (refused !== null) {
+    return {
+      check: 'port',
+      finding: 'warn',
+      detail: describeRefusedPort(refused),
+      advice: 'choose another with --port',
+    };
+  }
   if (own !== null) return ok('port', `Convoke responds at ${own_url}`);
   const fault = await faultOfListening(config.host, config.port);
   if (fault === null) return ok('port', `${config.host}:${config.port} is free`);

@@ -12,6 +12,7 @@ import { isSystemError } from '../system_error.ts';
 import { CommandFailure, EXIT } from '../exit.ts';
 import { goOnUnread, note, print } from '../terminal.ts';
 import { quoted } from '../format.ts';
+import { describeRefusedPort, refusedPort } from '../refused_ports.ts';
 import { jsonLog, prettyLog } from '../log.ts';
 import { typed } from '../command_name.ts';
 
@@ -78,6 +79,9 @@ export async function serve(config: Config): Promise<void> {
     return end(EXIT.ok);
   }
   announce(convoke, config, is_pretty ? note : (line) => log.info(line));
+  const refused = refusedPort(convoke.url);
+  // A start is not refused: curl and a proxy in front of the service reach the port.
+  if (refused !== null) log.warn(`${describeRefusedPort(refused)}; choose another with --port`);
   print(`convoke ready ${convoke.url}`);
   releaseStartMemory();
 
