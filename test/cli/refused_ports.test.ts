@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { test } from 'node:test';
+import { refusedPort } from '@convoke/sdk';
 import { EXIT } from '../../src/cli/program/exit.ts';
 import { clientFor } from '../../src/cli/program/api.ts';
-import { refusedPort } from '../../src/cli/program/refused_ports.ts';
 import { convoke, start, temporaryDirectory } from '../support/command_line.ts';
 
 /** Above the largest port that the standard names. */

@@ -68,6 +68,19 @@ describe('serveAgent', () => {
     );
   });
 
+  test('ends at once when fetch refuses the port of the service, which no further try would change', async () => {
+    const said: string[] = [];
+    const onConnection = (state: string) => void said.push(state);
+    const over = serveAgent({ agent_id: 'lost', base_url: 'http://127.0.0.1:6000', onConnection }, () => null);
+    await assert.rejects(over, { code: 'port_refused', message: /port 6000 .* let Convoke listen on another port$/ });
+    assert.deepEqual(said, []);
+    // Control: a fetch that refuses no port finds that nobody listens there, and the agent waits.
+    const causes = { cause: Object.assign(new Error(), { code: 'ECONNREFUSED' }) };
+    const other = () => Promise.reject(new TypeError('fetch failed', causes));
+    const client = new ConvokeClient({ base_url: 'http://127.0.0.1:6000', fetch: other });
+    await assert.rejects(client.listInstances(), { code: 'unreachable' });
+  });
+
   test('warns once for each reason why nobody answers, and when it is over; onConnection takes the place of that', async (t) => {
     const warned: unknown[] = [];
     t.mock.method(console, 'warn', (text: unknown) => void warned.push(text));

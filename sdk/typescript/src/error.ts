@@ -1,12 +1,13 @@
+import { refusedPort } from './refused_ports.ts';
 import type { FieldError, ProblemDetails } from './types.ts';
 
 /**
  * Any failure between a client and Convoke. Branch on `code`; `message` is for people.
  *
- * The server's codes are kept as they are (`instance_does_not_exist`, `invalid_fields`, …). Three codes are the
- * client's own: `unreachable` (no connection, or it broke), `timeout` (no whole response in time) and
- * `unexpected_response` (something responded that is not Convoke). After `unreachable` and `timeout` the request may or
- * may not have been carried out.
+ * The server's codes are kept as they are (`instance_does_not_exist`, `invalid_fields`, …). Four codes are the client's
+ * own: `unreachable` (no connection, or it broke), `timeout` (no whole response in time), `unexpected_response`
+ * (something responded that is not Convoke) and `port_refused` (fetch refuses the port of base_url, such as 6000). After
+ * `unreachable` and `timeout` the request may or may not have been carried out.
  */
 export class ConvokeError extends Error {
   override readonly name = 'ConvokeError';
@@ -129,6 +130,12 @@ const CAUSES: Record<string, string> = {
 /** Makes the error for a fetch that failed before a whole response arrived. */
 export function errorFromFailure(error: unknown, url: string): ConvokeError {
   const code = codeOf(error);
+  // Some runtimes, such as Bun, do not refuse these ports: there another failure has a code.
+  const port = code === null ? refusedPort(url) : null;
+  if (port !== null) {
+    const why = `port ${port} belongs to another protocol, and fetch refuses it; let Convoke listen on another port`;
+    return new ConvokeError('port_refused', `cannot ask ${url}: ${why}`, { cause: error });
+  }
   const known = code === null ? undefined : CAUSES[code];
   const why = known === undefined ? innermostText(error) : `${known} (${code})`;
   return new ConvokeError('unreachable', `cannot reach ${url}: ${why}`, { cause: error });

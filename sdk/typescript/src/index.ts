@@ -13,6 +13,7 @@ export { RawJson, rawJson } from './raw_json.ts';
 export type { RawFoundMessage, RawMessage, RawMessageTrace } from './raw_messages.ts';
 export { createReceiver } from './receiver.ts';
 export type { Answer, ReceiverOptions } from './receiver.ts';
+export { refusedPort } from './refused_ports.ts';
 export type { CallOptions } from './requests.ts';
 export type { ReplyOptions, SendOptions } from './sending.ts';
 export type { MessageToSend } from './sending_many.ts';

@@ -1,9 +1,8 @@
-import { all, ConvokeClient, type ConvokeError, type PageStart, type SearchPage } from '@convoke/sdk';
+import { all, ConvokeClient, type ConvokeError, type PageStart, refusedPort, type SearchPage } from '@convoke/sdk';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { type ProblemCode, PROBLEMS } from '../../domain/problem.ts';
 import { CommandFailure, EXIT } from './exit.ts';
 import { note } from './terminal.ts';
-import { describeRefusedPort, refusedPort } from './refused_ports.ts';
 import { typed } from './command_name.ts';
 import { listInWords } from './format.ts';
 
@@ -45,6 +44,11 @@ export function withList(command: Command): Command {
   return withApi(command)
     .option('--limit <n>', 'how many to print', wholeNumber(1, 500), 50)
     .option('--all', 'print all of them');
+}
+
+/** Why a service on this port cannot be used in the usual way. */
+export function describeRefusedPort(port: number): string {
+  return `port ${port} belongs to another protocol, so browsers and most HTTP clients refuse it`;
 }
 
 /** @throws CommandFailure when the address is not a URL, or has a port to which no request is made */

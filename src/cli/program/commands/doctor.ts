@@ -2,15 +2,14 @@
 import { lookup } from 'node:dns/promises';
 import { createServer } from 'node:net';
 import { once } from 'node:events';
-import { all, ConvokeClient, ConvokeError } from '@convoke/sdk';
+import { all, ConvokeClient, ConvokeError, refusedPort } from '@convoke/sdk';
 import type { Command } from 'commander';
 import type { Config } from '../../../config/config.ts';
 import { parseAddress } from '../../../domain/address.ts';
 import { isRefusal, parseWebhookUrl } from '../../../domain/webhook_url.ts';
 import { wallNow } from '../../../wall_clock.ts';
-import { clientFor } from '../api.ts';
+import { clientFor, describeRefusedPort } from '../api.ts';
 import { CommandFailure, EXIT } from '../exit.ts';
-import { describeRefusedPort, refusedPort } from '../refused_ports.ts';
 import { settingsOf } from '../settings.ts';
 import { isSystemError } from '../system_error.ts';
 import { printJson, printTable } from '../terminal.ts';

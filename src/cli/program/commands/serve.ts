@@ -1,3 +1,4 @@
+import { refusedPort } from '@convoke/sdk';
 import { resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from 'pino';
@@ -7,12 +8,12 @@ import { disablePretenuring } from '../../../delivery/v8_flags.ts';
 import type { Convoke } from '../../../convoke.ts';
 import { startStoreThread } from '../../../store/open.ts';
 import { releaseStartMemory } from '../../../store/thread/start_memory.ts';
+import { describeRefusedPort } from '../api.ts';
 import { dataFile, keyFile, makeDirectory } from '../data_directory.ts';
 import { isSystemError } from '../system_error.ts';
 import { CommandFailure, EXIT } from '../exit.ts';
 import { goOnUnread, note, print } from '../terminal.ts';
 import { quoted } from '../format.ts';
-import { describeRefusedPort, refusedPort } from '../refused_ports.ts';
 import { jsonLog, prettyLog } from '../log.ts';
 import { typed } from '../command_name.ts';
 

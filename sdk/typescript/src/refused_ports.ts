@@ -1,6 +1,6 @@
 /**
  * The ports that fetch refuses, because they belong to other protocols ("bad port" in the Fetch standard). fetch fails
- * without a code, as it does for a network that is away, so commands look here before they try again and again.
+ * without a code, as it does in a browser when the network is away.
  */
 const REFUSED = new Set([
   1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104, 109, 110,
@@ -9,12 +9,8 @@ const REFUSED = new Set([
   6000, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10080,
 ]);
 
-/** The port of the URL if fetch refuses it, otherwise null. */
+/** The port of the URL if browsers and the fetch of Node refuse it, otherwise null. */
 export function refusedPort(url: string): number | null {
   const port = URL.canParse(url) ? Number(new URL(url).port) : 0;
   return REFUSED.has(port) ? port : null;
-}
-
-export function describeRefusedPort(port: number): string {
-  return `port ${port} belongs to another protocol, so browsers and most HTTP clients refuse it`;
 }
