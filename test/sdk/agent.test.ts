@@ -14,6 +14,7 @@ import { toNodeListener } from '@convoke/sdk/node';
 import { createServer } from 'node:http';
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
+import { deadUrl } from '../support/command_line.ts';
 import { Service } from '../support/service.ts';
 import { until } from '../support/wait.ts';
 
@@ -190,7 +191,7 @@ describe('serveAgent', () => {
       if (pauses_ms.length === 8) ending.abort();
     };
     const options = { agent_id: 'emil', sleep, signal: ending.signal };
-    await serveAgent({ ...options, base_url: 'http://127.0.0.1:1' }, () => null);
+    await serveAgent({ ...options, base_url: await deadUrl() }, () => null);
     assert(pauses_ms.every((ms) => ms >= 50 && ms <= 5_000));
     const { over } = serve(t, { agent_id: 'emil\n' }, () => null);
     await assert.rejects(over, (error) => error instanceof ConvokeError && error.code === 'invalid_fields');

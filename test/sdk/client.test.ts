@@ -52,6 +52,17 @@ const SENT = {
   deliveries_queued: 2,
 };
 
+/** Has the fields by which the client knows every response. */
+const ANY = {
+  ...SENT,
+  ...Object.fromEntries(
+    'instance_id step_s webhook_secret recovered left_at success instances delivery_id deliveries done backup_id key_id link api_key state'
+      .split(' ')
+      .map((field) => [field, `the ${field}`]),
+  ),
+  data: [],
+};
+
 /** A server that remembers its requests, and a client that notes its pauses and does not wait. */
 async function start(t: TestContext, answer: Answer, options: Partial<ConvokeClientOptions> = {}) {
   const seen: Seen[] = [];
@@ -201,8 +212,10 @@ describe('every method makes the request of the wire contract:', () => {
   ];
   for (const [name, call, method, path, body] of cases) {
     test(name, async (t) => {
-      const { client, seen } = await start(t, json(200, { ok: true }));
-      assert.deepEqual(await call(client), { ok: true });
+      const is_gone = method === 'DELETE';
+      const answer: Answer = is_gone ? (response) => response.writeHead(204).end() : json(200, ANY);
+      const { client, seen } = await start(t, answer);
+      assert.deepEqual(await call(client), is_gone ? undefined : ANY);
       assert.equal(seen.length, 1);
       assert.deepEqual([seen[0]!.method, seen[0]!.path], [method, path]);
       assert.deepEqual(seen[0]!.body === '' ? undefined : JSON.parse(seen[0]!.body), body);
@@ -212,7 +225,7 @@ describe('every method makes the request of the wire contract:', () => {
 });
 
 test('a trace travels in headers with one message, and in the fields of each of many', async (t) => {
-  const { client, seen, base_url } = await start(t, json(200, { results: [{ status: 201, message: {} }] }));
+  const { client, seen, base_url } = await start(t, json(200, { ...SENT, results: [{ status: 201, message: SENT }] }));
   const trace = { traceparent: '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01', tracestate: 'a=1' };
   const headersOf = ({ headers: { traceparent, tracestate } }: Seen) => ({ traceparent, tracestate });
   await client.sendMessage('m', {}, trace);
@@ -233,7 +246,7 @@ test('a 204 resolves to nothing', async (t) => {
 });
 
 test('the key travels as a bearer token, and only when there is one', async (t) => {
-  const { client, seen, base_url } = await start(t, json(200, {}));
+  const { client, seen, base_url } = await start(t, json(200, ANY));
   await client.listInstances();
   await new ConvokeClient({ base_url, api_key: 'k' }).listInstances();
   assert.deepEqual(
@@ -243,7 +256,7 @@ test('the key travels as a bearer token, and only when there is one', async (t) 
 });
 
 test('base_url keeps its path, with or without a slash at its end', async (t) => {
-  const { seen, base_url } = await start(t, json(200, {}));
+  const { seen, base_url } = await start(t, json(200, ANY));
   await new ConvokeClient({ base_url: `${base_url}/convoke/` }).listMeetings();
   assert.equal(seen[0]!.path, '/convoke/api/v1/meetings/');
 });
@@ -255,7 +268,7 @@ test('a base_url that cannot work is refused when the client is made', () => {
 });
 
 test('an id that would address something else is never sent', async (t) => {
-  const { client, seen } = await start(t, json(200, {}));
+  const { client, seen } = await start(t, json(200, ANY));
   for (const id of ['', '.', '..']) {
     await assert.rejects(client.deleteInstance(id), TypeError);
     await assert.rejects(client.sendMessage(id, {}), TypeError);
@@ -537,7 +550,7 @@ describe('an error says what to do:', () => {
   });
 
   test('nothing listens: unreachable, with the address and the reason', async (t) => {
-    const { client, server, base_url } = await start(t, json(200, {}));
+    const { client, server, base_url } = await start(t, json(200, ANY));
     await new Promise((resolve) => server.close(resolve));
     const error = await failure(client.listInstances());
     assert.equal(error.code, 'unreachable');
@@ -579,6 +592,45 @@ describe('an error says what to do:', () => {
       assert.match(error.message, /text\/html/);
       assert.match(error.message, /base_url/);
     }
+  });
+
+  test('a success of something that is not Convoke: nobody is told that a message is stored, or anything else', async (t) => {
+    const calls: Record<string, (client: ConvokeClient) => Promise<unknown>> = {
+      register: (c) => c.register({ instance_id: 'i', instance_name: 'n', agent_ids: [], webhook_url: 'http://h/' }),
+      listInstances: (c) => c.listInstances(),
+      allMessages: (c) => c.allMessages('m').next(),
+      deleteInstance: (c) => c.deleteInstance('i'),
+      recovering: (c) => c.recovering('i', {}).next(),
+      sendMessage: (c) => c.sendMessage('m', {}),
+      sendReply: (c) => c.sendReply('cvr_x', 'hi'),
+      'sendMessage that gathers': ({ base_url }) =>
+        new ConvokeClient({ base_url, gather_ms: 0 }).sendMessage('m', { gathered: true }),
+      sendMany: async (c) => {
+        const [result] = await c.sendMany([{ meeting_id: 'm', message: {} }]);
+        if (result?.status === 'rejected') throw result.reason;
+      },
+      createInvite: (c) => c.createInvite({ meeting_ids: ['m'], agent_ids: ['a'] }),
+      session: (c) => c.session(),
+    };
+    for (const body of [
+      '{"status":"ok"}',
+      '{"results":[]}',
+      '{"results":[null]}',
+      '{"data":{}}',
+      '[]',
+      'null',
+      '"link"',
+    ]) {
+      const { client } = await start(t, (response) => response.end(body));
+      for (const [name, call] of Object.entries(calls)) {
+        const error = await failure(call(client)).catch((reason: Error) =>
+          assert.fail(`${name}, ${body}: ${reason.message}`),
+        );
+        assert.deepEqual([error.code, error.status], ['unexpected_response', 200], `${name}, ${body}`);
+      }
+    }
+    const { client } = await start(t, (response) => response.writeHead(204).end());
+    assert.equal((await failure(client.sendMessage('m', {}))).code, 'unexpected_response');
   });
 
   test('a redirect is not followed but named: a POST would arrive as a GET', async (t) => {
@@ -652,7 +704,7 @@ describe('walking through pages:', () => {
 });
 
 test('a call that has ended leaves no timer behind', async (t) => {
-  const { client } = await start(t, json(200, {}), { timeout_ms: 3_600_000 });
+  const { client } = await start(t, json(200, ANY), { timeout_ms: 3_600_000 });
   const timers = () => process.getActiveResourcesInfo().filter((kind) => kind === 'Timeout').length;
   await client.listInstances();
   const before = timers();

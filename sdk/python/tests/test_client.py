@@ -266,7 +266,7 @@ def test_what_is_not_convoke_is_named() -> None:
     page = (200, {"content-type": "text/html"}, "<html>")
     moved = (308, {"location": "https://example.com/"}, "")
     with scripted(page, moved) as (url, _), ConvokeClient(url, send_attempts_max=1) as client:
-        with pytest.raises(ConvokeError, match=r"responded 200 with text/html, which Convoke would not"):
+        with pytest.raises(ConvokeError, match=r"responded 200 with text/html, which is no response of Convoke"):
             client.send_message("a", {})
         with pytest.raises(ConvokeError, match=r"redirects to https://example.com/"):
             client.send_message("a", {})

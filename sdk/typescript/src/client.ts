@@ -113,39 +113,44 @@ export class ConvokeClient {
 
   /** Creates the instance or overwrites it, and switches it on. Only this response contains the `webhook_secret`. */
   register(input: RegisterInput, options?: CallOptions): Promise<RegisteredInstance> {
-    return this.#requests.call('POST', ['instances', 'register'], { ...options, body: input });
+    return this.#requests.call('POST', ['instances', 'register'], { ...options, body: input }, 'instance_id');
   }
 
   listInstances(query: ListInstancesQuery = {}, options?: CallOptions): Promise<Page<Instance>> {
-    return this.#requests.call('GET', ['instances'], { ...options, query });
+    return this.#requests.call('GET', ['instances'], { ...options, query }, 'data');
   }
 
   getInstance(instance_id: string, options?: CallOptions): Promise<Instance> {
-    return this.#requests.call('GET', ['instances', instance_id], { ...options });
+    return this.#requests.call('GET', ['instances', instance_id], { ...options }, 'instance_id');
   }
 
   /** The results of the pushes to an instance in the last day, in steps of ten minutes. */
   getInstanceHistory(instance_id: string, options?: CallOptions): Promise<InstanceHistory> {
-    return this.#requests.call('GET', ['instances', instance_id, 'history'], { ...options });
+    return this.#requests.call('GET', ['instances', instance_id, 'history'], { ...options }, 'step_s');
   }
 
   updateInstance(instance_id: string, changes: UpdateInstanceInput, options?: CallOptions): Promise<Instance> {
-    return this.#requests.call('PATCH', ['instances', instance_id], { ...options, body: changes });
+    return this.#requests.call('PATCH', ['instances', instance_id], { ...options, body: changes }, 'instance_id');
   }
 
   /** Deletes an instance and cancels its pending deliveries. */
   deleteInstance(instance_id: string, options?: CallOptions): Promise<void> {
-    return this.#requests.call('DELETE', ['instances', instance_id], { ...options });
+    return this.#requests.call('DELETE', ['instances', instance_id], { ...options }, null);
   }
 
   /** Reports that the instance is alive: ends its back-off, so that its backlog is sent at once. */
   heartbeat(instance_id: string, options?: CallOptions): Promise<Instance> {
-    return this.#requests.call('POST', ['instances', instance_id, 'heartbeat'], { ...options });
+    return this.#requests.call('POST', ['instances', instance_id, 'heartbeat'], { ...options }, 'instance_id');
   }
 
   /** Makes a new webhook secret. Until the overlap ends, pushes are signed with both secrets. */
   rotateSecret(instance_id: string, input: RotateSecretInput = {}, options?: CallOptions): Promise<RotatedSecret> {
-    return this.#requests.call('POST', ['instances', instance_id, 'rotate-secret'], { ...options, body: input });
+    return this.#requests.call(
+      'POST',
+      ['instances', instance_id, 'rotate-secret'],
+      { ...options, body: input },
+      'webhook_secret',
+    );
   }
 
   /**
@@ -153,7 +158,7 @@ export class ConvokeClient {
    * `delivery_ids`. With `dry_run` it only counts them. One call may do only a part: see {@link recovering}.
    */
   recover(instance_id: string, input: RecoverInput, options?: CallOptions): Promise<Recovered> {
-    return this.#requests.call('POST', ['instances', instance_id, 'recover'], { ...options, body: input });
+    return this.#requests.call('POST', ['instances', instance_id, 'recover'], { ...options, body: input }, 'recovered');
   }
 
   /**
@@ -196,12 +201,12 @@ export class ConvokeClient {
   pullOnce(instance_id: string, { wait_s = 30, ...input }: PullInput = {}, options?: CallOptions): Promise<Pulled> {
     const timeout_ms = wait_s * 1000 + PULL_GRACE_MS;
     const body = { ...input, wait_s };
-    return this.#requests.call('POST', ['instances', instance_id, 'pull'], { ...options, body, timeout_ms });
+    return this.#requests.call('POST', ['instances', instance_id, 'pull'], { ...options, body, timeout_ms }, 'pushes');
   }
 
   /** Fails with `instance_does_not_exist` when the instance is not registered. */
   joinMeeting(input: JoinMeetingInput, options?: CallOptions): Promise<Membership> {
-    return this.#requests.call('POST', ['instances', 'join-meeting'], { ...options, body: input });
+    return this.#requests.call('POST', ['instances', 'join-meeting'], { ...options, body: input }, 'meeting_id');
   }
 
   /**
@@ -214,15 +219,20 @@ export class ConvokeClient {
     changes: UpdateMembershipInput,
     options?: CallOptions,
   ): Promise<Membership> {
-    return this.#requests.call('PATCH', ['meetings', meeting_id, 'instances', instance_id], {
-      ...options,
-      body: changes,
-    });
+    return this.#requests.call(
+      'PATCH',
+      ['meetings', meeting_id, 'instances', instance_id],
+      {
+        ...options,
+        body: changes,
+      },
+      'meeting_id',
+    );
   }
 
   /** Not an error when the instance is not in the meeting: then `left_at` is null. */
   leaveMeeting(input: LeaveMeetingInput, options?: CallOptions): Promise<LeftMeeting> {
-    return this.#requests.call('POST', ['instances', 'leave-meeting'], { ...options, body: input });
+    return this.#requests.call('POST', ['instances', 'leave-meeting'], { ...options, body: input }, 'left_at');
   }
 
   /**
@@ -230,34 +240,39 @@ export class ConvokeClient {
    * because the machine may take as long as for an attempt, 30 s at most.
    */
   testWebhook(instance_id: string, options?: CallOptions): Promise<Diagnosis> {
-    return this.#requests.call('POST', ['instances', 'webhook-test'], {
-      ...options,
-      body: { instance_id },
-      timeout_ms: TEST_TIMEOUT_MS,
-    });
+    return this.#requests.call(
+      'POST',
+      ['instances', 'webhook-test'],
+      {
+        ...options,
+        body: { instance_id },
+        timeout_ms: TEST_TIMEOUT_MS,
+      },
+      'success',
+    );
   }
 
   /** How many instances are in each state, and how many deliveries are pending. Counts only what the key may see. */
   getCounts(options?: CallOptions): Promise<Counts> {
-    return this.#requests.call('GET', ['counts'], { ...options });
+    return this.#requests.call('GET', ['counts'], { ...options }, 'instances');
   }
 
   /** The counts of the service in the last five minutes, hour, or day, step by step. */
   getHistory(query: GetHistoryQuery = {}, options?: CallOptions): Promise<ServiceHistory> {
-    return this.#requests.call('GET', ['history'], { ...options, query });
+    return this.#requests.call('GET', ['history'], { ...options, query }, 'step_s');
   }
 
   /** The nodes that share the store, in the order in which they joined. */
   listNodes(options?: CallOptions): Promise<{ data: ServiceNode[] }> {
-    return this.#requests.call('GET', ['nodes'], { ...options });
+    return this.#requests.call('GET', ['nodes'], { ...options }, 'data');
   }
 
   listMeetings(query: ListMeetingsQuery = {}, options?: CallOptions): Promise<Page<Meeting>> {
-    return this.#requests.call('GET', ['meetings'], { ...options, query });
+    return this.#requests.call('GET', ['meetings'], { ...options, query }, 'data');
   }
 
   getMeeting(meeting_id: string | number, options?: CallOptions): Promise<Meeting> {
-    return this.#requests.call('GET', ['meetings', meeting_id], { ...options });
+    return this.#requests.call('GET', ['meetings', meeting_id], { ...options }, 'meeting_id');
   }
 
   /**
@@ -265,7 +280,7 @@ export class ConvokeClient {
    * order. For admins.
    */
   updateMeeting(meeting_id: string | number, changes: UpdateMeetingInput, options?: CallOptions): Promise<Meeting> {
-    return this.#requests.call('PATCH', ['meetings', meeting_id], { ...options, body: changes });
+    return this.#requests.call('PATCH', ['meetings', meeting_id], { ...options, body: changes }, 'meeting_id');
   }
 
   listMeetingInstances(
@@ -273,12 +288,12 @@ export class ConvokeClient {
     query: ListMeetingInstancesQuery = {},
     options?: CallOptions,
   ): Promise<Page<MeetingInstance>> {
-    return this.#requests.call('GET', ['meetings', meeting_id, 'instances'], { ...options, query });
+    return this.#requests.call('GET', ['meetings', meeting_id, 'instances'], { ...options, query }, 'data');
   }
 
   /** Who would get a message that is sent now, and why the others would not. Sends nothing. */
   explain(meeting_id: string | number, query: ExplainQuery = {}, options?: CallOptions): Promise<Page<Explanation>> {
-    return this.#requests.call('GET', ['meetings', meeting_id, 'explain'], { ...options, query });
+    return this.#requests.call('GET', ['meetings', meeting_id, 'explain'], { ...options, query }, 'data');
   }
 
   /**
@@ -330,7 +345,7 @@ export class ConvokeClient {
     query: ListMessagesQuery = {},
     options?: CallOptions,
   ): Promise<MessagePage> {
-    return this.#requests.call('GET', ['meetings', meeting_id, 'messages'], { ...options, query });
+    return this.#requests.call('GET', ['meetings', meeting_id, 'messages'], { ...options, query }, 'data');
   }
 
   /** As {@link listMessages}, with the JSON of each message as it was written: no digit of a number is lost. */
@@ -349,7 +364,7 @@ export class ConvokeClient {
 
   /** One message, the chain that led to it, its answers, and each of its deliveries with its outcome. */
   getMessage(message_id: string, query: GetMessageQuery = {}, options?: CallOptions): Promise<MessageTrace> {
-    return this.#requests.call('GET', ['messages', message_id], { ...options, query });
+    return this.#requests.call('GET', ['messages', message_id], { ...options, query }, 'message_id');
   }
 
   /** As {@link getMessage}, with the JSON of the message as it was written: no digit of a number is lost. */
@@ -378,7 +393,7 @@ export class ConvokeClient {
    * newest first. A search by text reads the messages: `pages` and `all` go on until it has read all of them.
    */
   findMessages(query: FindMessagesQuery = {}, options?: CallOptions): Promise<SearchPage<FoundMessage>> {
-    return this.#requests.call('GET', ['messages'], { ...options, query });
+    return this.#requests.call('GET', ['messages'], { ...options, query }, 'data');
   }
 
   /** As {@link findMessages}, with the JSON of each message as it was written: no digit of a number is lost. */
@@ -388,17 +403,17 @@ export class ConvokeClient {
 
   /** The deliveries, the newest first. */
   listDeliveries(query: ListDeliveriesQuery = {}, options?: CallOptions): Promise<SearchPage<Delivery>> {
-    return this.#requests.call('GET', ['deliveries'], { ...options, query });
+    return this.#requests.call('GET', ['deliveries'], { ...options, query }, 'data');
   }
 
   /** One delivery with every attempt made for it. */
   getDelivery(delivery_id: string, options?: CallOptions): Promise<DeliveryWithAttempts> {
-    return this.#requests.call('GET', ['deliveries', delivery_id], { ...options });
+    return this.#requests.call('GET', ['deliveries', delivery_id], { ...options }, 'delivery_id');
   }
 
   /** The request that an attempt of the delivery makes, without its secrets: see {@link curlOf}. */
   getDeliveryPush(delivery_id: string, options?: CallOptions): Promise<DeliveryPush> {
-    return this.#requests.call('GET', ['deliveries', delivery_id, 'push'], { ...options });
+    return this.#requests.call('GET', ['deliveries', delivery_id, 'push'], { ...options }, 'delivery_id');
   }
 
   /**
@@ -406,7 +421,7 @@ export class ConvokeClient {
    * at once. Fails with `delivery_not_retryable` after a success, or when the instance was deleted.
    */
   retryDelivery(delivery_id: string, options?: CallOptions): Promise<Delivery> {
-    return this.#requests.call('POST', ['deliveries', delivery_id, 'retry'], { ...options });
+    return this.#requests.call('POST', ['deliveries', delivery_id, 'retry'], { ...options }, 'delivery_id');
   }
 
   /**
@@ -414,7 +429,7 @@ export class ConvokeClient {
    * while `done` is false.
    */
   dropDeliveries(input: DropDeliveriesInput, options?: CallOptions): Promise<DroppedDeliveries> {
-    return this.#requests.call('POST', ['deliveries', 'drop'], { ...options, body: input });
+    return this.#requests.call('POST', ['deliveries', 'drop'], { ...options, body: input }, 'deliveries');
   }
 
   /**
@@ -422,7 +437,7 @@ export class ConvokeClient {
    * false.
    */
   reencrypt(options?: CallOptions): Promise<Reencryption> {
-    return this.#requests.call('POST', ['encryption', 'reencrypt'], { ...options });
+    return this.#requests.call('POST', ['encryption', 'reencrypt'], { ...options }, 'done');
   }
 
   /**
@@ -430,7 +445,7 @@ export class ConvokeClient {
    * admins.
    */
   beginBackup(options?: CallOptions): Promise<Backup> {
-    return this.#requests.call('POST', ['backups'], { ...options });
+    return this.#requests.call('POST', ['backups'], { ...options }, 'backup_id');
   }
 
   /**
@@ -442,21 +457,21 @@ export class ConvokeClient {
     backup_id: string,
     options: CallOptions = {},
   ): Promise<BackupProgress | ReadableStream<Uint8Array<ArrayBuffer>>> {
-    return this.#requests.stream(['backups', backup_id], options);
+    return this.#requests.stream<BackupProgress>(['backups', backup_id], options, 'pages_total');
   }
 
   /** Makes a key. Only this response contains the `token`. The first key must have the scope `admin`. */
   createKey(input: CreateKeyInput, options?: CallOptions): Promise<ApiKeyWithToken> {
-    return this.#requests.call('POST', ['keys'], { ...options, body: input });
+    return this.#requests.call('POST', ['keys'], { ...options, body: input }, 'key_id');
   }
 
   /** All keys, revoked ones included; the oldest first. */
   listKeys(query: PageQuery = {}, options?: CallOptions): Promise<Page<ApiKey>> {
-    return this.#requests.call('GET', ['keys'], { ...options, query });
+    return this.#requests.call('GET', ['keys'], { ...options, query }, 'data');
   }
 
   getKey(key_id: string, options?: CallOptions): Promise<ApiKey> {
-    return this.#requests.call('GET', ['keys', key_id], { ...options });
+    return this.#requests.call('GET', ['keys', key_id], { ...options }, 'key_id');
   }
 
   /**
@@ -464,12 +479,12 @@ export class ConvokeClient {
    * make keys without it.
    */
   revokeKey(key_id: string, options?: CallOptions): Promise<void> {
-    return this.#requests.call('DELETE', ['keys', key_id], { ...options });
+    return this.#requests.call('DELETE', ['keys', key_id], { ...options }, null);
   }
 
   /** Makes a new token. Until the overlap ends, the old token is accepted too. */
   rotateKey(key_id: string, input: RotateKeyInput = {}, options?: CallOptions): Promise<ApiKeyWithToken> {
-    return this.#requests.call('POST', ['keys', key_id, 'rotate'], { ...options, body: input });
+    return this.#requests.call('POST', ['keys', key_id, 'rotate'], { ...options, body: input }, 'key_id');
   }
 
   /**
@@ -478,7 +493,7 @@ export class ConvokeClient {
    * without the scope `instance`.
    */
   createPortalLink(key_id: string, input: PortalLinkInput = {}, options?: CallOptions): Promise<PortalLink> {
-    return this.#requests.call('POST', ['keys', key_id, 'portal-link'], { ...options, body: input });
+    return this.#requests.call('POST', ['keys', key_id, 'portal-link'], { ...options, body: input }, 'link');
   }
 
   /**
@@ -486,7 +501,7 @@ export class ConvokeClient {
    * with the public_url of the service, or else with base_url. Only admins may make, list and revoke invites.
    */
   async createInvite(input: CreateInviteInput, options?: CallOptions): Promise<InviteWithLink> {
-    const made = await this.#requests.call<InviteWithLink>('POST', ['invites'], { ...options, body: input });
+    const made = await this.#requests.call<InviteWithLink>('POST', ['invites'], { ...options, body: input }, 'link');
     if (made.is_public_url) return made;
     // Behind a proxy the service may not know its own address, but this client does.
     return { ...made, link: `${this.base_url}${new URL(made.link).pathname}` };
@@ -494,7 +509,7 @@ export class ConvokeClient {
 
   /** The invites of the last 30 days, the latest first, without their links. */
   listInvites(query: ListInvitesQuery = {}, options?: CallOptions): Promise<Page<Invite>> {
-    return this.#requests.call('GET', ['invites'], { ...options, query });
+    return this.#requests.call('GET', ['invites'], { ...options, query }, 'data');
   }
 
   /**
@@ -502,7 +517,7 @@ export class ConvokeClient {
    * redeemed it; then revoke the key of the invite.
    */
   revokeInvite(invite_id: string, options?: CallOptions): Promise<void> {
-    return this.#requests.call('DELETE', ['invites', invite_id], { ...options });
+    return this.#requests.call('DELETE', ['invites', invite_id], { ...options }, null);
   }
 
   /**
@@ -517,7 +532,7 @@ export class ConvokeClient {
     const beginning = `${this.base_url}/invite/`;
     if (!link.startsWith(beginning)) throw new TypeError(`a link of an invite begins with ${beginning}`);
     const secret = link.slice(beginning.length).replace(/\/$/, '');
-    return this.#requests.call('POST', ['invites', 'redeem'], { ...options, body: { secret } });
+    return this.#requests.call('POST', ['invites', 'redeem'], { ...options, body: { secret } }, 'api_key');
   }
 
   /**
@@ -525,24 +540,24 @@ export class ConvokeClient {
    * admins.
    */
   listAudit(query: ListAuditQuery = {}, options?: CallOptions): Promise<Page<AuditEntry>> {
-    return this.#requests.call('GET', ['audit'], { ...options, query });
+    return this.#requests.call('GET', ['audit'], { ...options, query }, 'data');
   }
 
   /** Whether the demo runs. Only admins may ask this, and start or stop the demo. */
   demo(options?: CallOptions): Promise<Demo> {
-    return this.#requests.call('GET', ['demo'], { ...options });
+    return this.#requests.call('GET', ['demo'], { ...options }, 'state');
   }
 
   /**
    * Lets two agents inside the service talk in a meeting. Fails with `demo_not_possible` when no push may reach them.
    */
   startDemo(options?: CallOptions): Promise<Demo> {
-    return this.#requests.call('POST', ['demo'], { ...options });
+    return this.#requests.call('POST', ['demo'], { ...options }, 'state');
   }
 
   /** Stops the demo and removes its instances. */
   stopDemo(options?: CallOptions): Promise<void> {
-    return this.#requests.call('DELETE', ['demo'], { ...options });
+    return this.#requests.call('DELETE', ['demo'], { ...options }, null);
   }
 
   /**
@@ -550,34 +565,36 @@ export class ConvokeClient {
    * key. The client remembers the token that protects a session, and sends it with every request.
    */
   async session(options?: CallOptions): Promise<Session> {
-    return this.#remember(await this.#requests.call('GET', ['session'], { ...options }));
+    return this.#remember(await this.#requests.call('GET', ['session'], { ...options }, 'state'));
   }
 
   /** Exchanges a key for a session. In a browser only: the browser keeps the cookie and sends it. */
   async signIn(api_key: string, options?: CallOptions): Promise<Session> {
     const headers = { authorization: `Bearer ${api_key}` };
-    return this.#remember(await this.#requests.call('POST', ['session'], { ...options, headers }));
+    return this.#remember(await this.#requests.call('POST', ['session'], { ...options, headers }, 'state'));
   }
 
   /** Signs in with the token after `#sign-in=` in a link that `convoke serve` printed. */
   async signInByLink(token: string, options?: CallOptions): Promise<Session> {
-    return this.#remember(await this.#requests.call('POST', ['session', 'link'], { ...options, body: { token } }));
+    return this.#remember(
+      await this.#requests.call('POST', ['session', 'link'], { ...options, body: { token } }, 'state'),
+    );
   }
 
   /** Ends the session. */
   async signOut(options?: CallOptions): Promise<void> {
-    await this.#requests.call('DELETE', ['session'], { ...options });
+    await this.#requests.call('DELETE', ['session'], { ...options }, null);
     this.#requests.csrf_token = null;
   }
 
   /** All sessions of browsers, the latest first. For admins. */
   listSessions(query: ListSessionsQuery = {}, options?: CallOptions): Promise<Page<OpenSession>> {
-    return this.#requests.call('GET', ['sessions'], { ...options, query });
+    return this.#requests.call('GET', ['sessions'], { ...options, query }, 'data');
   }
 
   /** Ends any session, on every node within a second. For admins. */
   endSession(session_id: string, options?: CallOptions): Promise<void> {
-    return this.#requests.call('DELETE', ['sessions', session_id], { ...options });
+    return this.#requests.call('DELETE', ['sessions', session_id], { ...options }, null);
   }
 
   #remember(session: Session): Session {

@@ -88,7 +88,7 @@ function describeProxyResponse(response: Response, url: string): string {
   }
   const type = response.headers.get('content-type') ?? 'no content type';
   return (
-    `${url} responded ${response.status} with ${type}, which Convoke would not; ` +
+    `${url} responded ${response.status} with ${type}, which is no response of Convoke; ` +
     'check base_url, and any proxy in between'
   );
 }

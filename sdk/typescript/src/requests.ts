@@ -85,9 +85,13 @@ export class Requests {
     return headers;
   }
 
-  /** @param parse reads the body of a success, or throws when it is not what the service responds */
-  async call<T>(method: string, path: Path, call: Call, parse?: (text: string) => T): Promise<T> {
+  /**
+   * @param expected reads the body of a success, or throws when it is not what the service responds; or names a field
+   * of every success. Null: a success has no body
+   */
+  async call<T>(method: string, path: Path, call: Call, expected: Expected<T>): Promise<T> {
     const url = this.urlOf(path, call.query);
+    const parse = parserOf(expected);
     const attempts_max = call.attempts_max ?? this.#attempts_max;
     for (let attempt = 1; ; attempt++) {
       try {
@@ -135,14 +139,18 @@ export class Requests {
    * The body of a 200 as a stream, or the value of another success. No timeout applies while the stream is read:
    * only `signal` ends it.
    */
-  async stream<T>(path: Path, { signal }: CallOptions): Promise<T | ReadableStream<Uint8Array<ArrayBuffer>>> {
+  async stream<T>(
+    path: Path,
+    { signal }: CallOptions,
+    expected: Expected<T>,
+  ): Promise<T | ReadableStream<Uint8Array<ArrayBuffer>>> {
     const url = this.urlOf(path);
     signal?.throwIfAborted();
     try {
       const headers = this.headersWith();
       const response = await this.fetch(url, { headers, redirect: 'manual', signal: signal ?? null });
       if (response.status === 200 && response.body !== null) return response.body;
-      return parseResponse<T>(response, await response.text(), url);
+      return parseResponse(response, await response.text(), url, parserOf(expected));
     } catch (error) {
       if (error instanceof ConvokeError) throw error;
       signal?.throwIfAborted();
@@ -161,14 +169,29 @@ function overloadedWait(error: unknown): number | null {
   return wait_ms <= RETRY_WAIT_MS_MAX ? wait_ms : null;
 }
 
-export function parseResponse<T>(
-  response: Response,
-  text: string,
-  url: string,
-  parse: (text: string) => T = (json) => JSON.parse(json) as T,
-): T {
+/**
+ * How the body of a success is read. A proxy, or another service, responds with 200 and JSON of its own: without a look
+ * at it, a message would be sent that nobody stored.
+ */
+type Expected<T> = (keyof NoInfer<T> & string) | ((text: string) => T) | null;
+
+function parserOf<T>(expected: Expected<T>): (text: string) => T {
+  if (typeof expected === 'function') return expected;
+  return (text) => {
+    if (expected === null) {
+      if (text !== '') throw new SyntaxError('there is a body');
+      return undefined as T;
+    }
+    const value = JSON.parse(text) as Record<string, unknown> | null;
+    // A text has members too, such as `link`.
+    const field = typeof value === 'object' ? value?.[expected] : undefined;
+    if (field === undefined || (expected === 'data' && !Array.isArray(field))) throw new SyntaxError('not of Convoke');
+    return value as T;
+  };
+}
+
+function parseResponse<T>(response: Response, text: string, url: string, parse: (text: string) => T): T {
   if (!response.ok) throw errorFromResponse(response, text, url, Date.now());
-  if (response.status === 204) return undefined as T;
   try {
     return parse(text);
   } catch {

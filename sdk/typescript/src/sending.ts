@@ -91,7 +91,7 @@ async function untilStored(
   };
   for (let attempt = 1; ; attempt++) {
     try {
-      return await requests.call<SentMessage>('POST', path, { signal, text, headers, attempts_max: 1 });
+      return await requests.call<SentMessage>('POST', path, { signal, text, headers, attempts_max: 1 }, 'message_id');
     } catch (error) {
       if (!(error instanceof ConvokeError)) throw error;
       error.idempotency_key = idempotency_key;

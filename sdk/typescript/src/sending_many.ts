@@ -87,7 +87,8 @@ async function sendRequest(
   const text = `{"messages":[${items.map((item) => item.text).join(',')}]}`;
   let results: SendResult[];
   try {
-    results = (await requests.call<SentMessages>('POST', ['messages'], { signal, text, attempts_max: 1 })).results;
+    const call = { signal, text, attempts_max: 1 };
+    results = await requests.call('POST', ['messages'], call, (answer) => resultsOf(answer, items.length));
   } catch (error) {
     if (!(error instanceof ConvokeError)) throw error;
     const wait_ms = retryWait(error, attempt);
@@ -108,6 +109,18 @@ async function sendRequest(
     else if (again === null || wait_ms > again.wait_ms) again = { error, wait_ms };
   }
   return again;
+}
+
+/** @throws SyntaxError when the response does not have a result for each message */
+function resultsOf(text: string, count: number): SendResult[] {
+  const { results } = JSON.parse(text) as Partial<SentMessages>;
+  if (
+    !Array.isArray(results) ||
+    results.length !== count ||
+    results.some((result) => typeof result?.status !== 'number')
+  )
+    throw new SyntaxError('these are no results');
+  return results;
 }
 
 /** @throws TypeError when the message is not an object */

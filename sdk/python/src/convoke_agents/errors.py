@@ -101,7 +101,7 @@ def _of_a_proxy(response: httpx.Response, url: str) -> str:
         return f"{url} redirects to {location}; redirects are not followed, so give base_url as the address it leads to"
     kind = response.headers.get("content-type", "no content type")
     return (
-        f"{url} responded {response.status_code} with {kind}, which Convoke would not; "
+        f"{url} responded {response.status_code} with {kind}, which is no response of Convoke; "
         "check base_url, and any proxy in between"
     )
 
