@@ -158,11 +158,16 @@ describe('a subscription', () => {
     const { message_id } = await service.send(meeting_id, { content: 'one' });
     const failing = await renewed(({ deliveryStatus }) => deliveryStatus?.lastError !== null);
     assert.deepEqual([failing.cursor, failing.deliveryStatus?.lastError], ['1', 'http_5xx']);
-    answer = 204;
     const { body } = await service.get<Page<{ delivery_id: string }>>(
       `/api/v1/deliveries/?message_id=${message_id}&instance_id=${id}`,
     );
-    await service.post(`/api/v1/deliveries/${body.data[0]?.delivery_id}/retry/`, {});
+    const retry = () => service.post(`/api/v1/deliveries/${body.data[0]?.delivery_id}/retry/`, {});
+    // A redirect is an error of no client: it is the answer of a server that expects no events.
+    answer = 302;
+    await retry();
+    await renewed(({ deliveryStatus }) => deliveryStatus?.lastError === 'challenge_failed');
+    answer = 204;
+    await retry();
     const settled = await renewed(({ cursor }) => cursor === '2');
     assert.equal(settled.deliveryStatus?.lastError, null);
   });

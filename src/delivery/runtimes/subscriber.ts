@@ -2,8 +2,13 @@
  * The requests that a subscriber of MCP Events gets besides events: a challenge before the first event, and a notice of
  * the end of the subscription.
  */
-import { isEchoOf, terminationOf, verificationOf } from '../../domain/runtimes/mcp_events.ts';
-import { OUTCOMES } from '../../domain/outcome.ts';
+import {
+  type CallbackFailure,
+  callbackFailureOf,
+  isEchoOf,
+  terminationOf,
+  verificationOf,
+} from '../../domain/runtimes/mcp_events.ts';
 import { TIMEOUT_S } from '../../domain/runtimes/runtimes.ts';
 import type { RuntimeRequest } from '../../domain/runtimes/runtime.ts';
 import { signingKey } from '../../domain/signature.ts';
@@ -11,10 +16,6 @@ import type { PushResult } from '../transport/transport.ts';
 import type { WebhookTransport } from '../transport/webhook_transport.ts';
 import { exchangedOf } from './exchanged.ts';
 import { signatureOf } from './signature_of.ts';
-
-/** The categories that the Events extension has for a callback that failed. */
-export type CallbackFailure =
-  'connection_refused' | 'timeout' | 'tls_error' | 'http_4xx' | 'http_5xx' | 'challenge_failed';
 
 interface Subscriber {
   instance_id: string;
@@ -43,12 +44,7 @@ export async function verifySubscriber(
   if (result === null) return 'timeout';
   const { outcome, status_code } = result;
   if (outcome === 'ok') return isEchoOf(challenge, exchangedOf(result).body) ? null : 'challenge_failed';
-  if (outcome === 'timeout' || outcome === 'connect_timeout') return 'timeout';
-  if (outcome === 'tls_failed') return 'tls_error';
-  if (!OUTCOMES[outcome].reached) return 'connection_refused';
-  if (status_code === null) return 'challenge_failed';
-  if (status_code >= 500) return 'http_5xx';
-  return status_code >= 400 ? 'http_4xx' : 'challenge_failed';
+  return callbackFailureOf(outcome, status_code);
 }
 
 /**

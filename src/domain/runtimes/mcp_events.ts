@@ -1,3 +1,4 @@
+import { type Outcome, OUTCOMES } from '../outcome.ts';
 import { MEETING_MESSAGE, meetingEvent } from '../meeting_event.ts';
 import type { Meaning, Probed, Runtime, RuntimeRequest } from './runtime.ts';
 import { adviceForProbe, at, failed, isSuccess, jsonOf, JSON_HEADERS } from './words.ts';
@@ -6,6 +7,22 @@ const PROBE_CHALLENGE = 'webhook-test';
 
 /** The code of the Events extension for a principal that has no right to the subscription, or no right any more. */
 export const EVENTS_FORBIDDEN = -32_024;
+
+/** The categories that the Events extension has for a callback that failed. */
+export type CallbackFailure =
+  'connection_refused' | 'timeout' | 'tls_error' | 'http_4xx' | 'http_5xx' | 'challenge_failed';
+
+/**
+ * The category of a failed callback. A redirect, which is not followed, has no category of its own: it counts as a URL
+ * whose server expects no events.
+ */
+export function callbackFailureOf(outcome: Outcome, status_code: number | null): CallbackFailure {
+  if (outcome === 'timeout' || outcome === 'connect_timeout') return 'timeout';
+  if (outcome === 'tls_failed') return 'tls_error';
+  if (!OUTCOMES[outcome].reached) return 'connection_refused';
+  if (status_code === null || status_code < 400) return 'challenge_failed';
+  return status_code >= 500 ? 'http_5xx' : 'http_4xx';
+}
 
 /** A subscription to the messages of a meeting by MCP Events (SEP-3415): see docs/mcp.md. */
 export const mcp_events: Runtime = {

@@ -3,6 +3,8 @@ import { hash } from 'node:crypto';
 import { ConvokeError } from '@convoke/sdk';
 import { ProtocolError, ProtocolErrorCode } from '@modelcontextprotocol/server';
 import { LEASE_S } from '../../domain/instance.ts';
+import type { Outcome } from '../../domain/outcome.ts';
+import { type CallbackFailure, callbackFailureOf } from '../../domain/runtimes/mcp_events.ts';
 import type { Caller } from '../caller.ts';
 import { type SubscribeParams, type UnsubscribeParams, type Wanted, wantedOf } from './event_types.ts';
 import { EVENT_ERRORS } from './failures.ts';
@@ -106,13 +108,10 @@ function lastError({
   last_failure,
 }: {
   consecutive_failures: number;
-  last_failure: { outcome: string; status_code: number | null } | null;
-}): string | null {
+  last_failure: { outcome: Outcome; status_code: number | null } | null;
+}): CallbackFailure | null {
   if (consecutive_failures === 0 || last_failure === null) return null;
-  const { outcome, status_code } = last_failure;
-  if (status_code !== null) return status_code >= 500 ? 'http_5xx' : 'http_4xx';
-  if (outcome === 'timeout' || outcome === 'connect_timeout') return 'timeout';
-  return outcome === 'tls_failed' ? 'tls_error' : 'connection_refused';
+  return callbackFailureOf(last_failure.outcome, last_failure.status_code);
 }
 
 function nullIfMissing(error: unknown): null {
