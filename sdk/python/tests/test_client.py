@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta, timezone
@@ -169,8 +169,9 @@ class Scripted(BaseHTTPRequestHandler):
     asked: list[tuple[dict[str, str], Any]]
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
-        self.asked.append(({name.lower(): value for name, value in self.headers.items()}, json.loads(body)))
+        body = self.rfile.read(int(self.headers.get("content-length", "0")))
+        asked = json.loads(body) if body else None
+        self.asked.append(({name.lower(): value for name, value in self.headers.items()}, asked))
         response = self.script.pop(0)
         if response is None:
             self.close_connection = True
@@ -181,6 +182,12 @@ class Scripted(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(text.encode())
+
+    def do_GET(self) -> None:
+        self.do_POST()
+
+    def do_DELETE(self) -> None:
+        self.do_POST()
 
     def log_message(self, *_: object) -> None:
         pass
@@ -270,6 +277,23 @@ def test_what_is_not_convoke_is_named() -> None:
             client.send_message("a", {})
         with pytest.raises(ConvokeError, match=r"redirects to https://example.com/"):
             client.send_message("a", {})
+
+
+def test_a_success_of_something_that_is_not_convoke_is_none() -> None:
+    calls: dict[str, Callable[[ConvokeClient], object]] = {
+        "send": lambda client: client.send_message("a", {}),
+        "list": lambda client: client.list_instances(),
+        "delete": lambda client: client.delete_instance("i"),
+    }
+    page = (200, {"content-type": "text/html"}, "<html>")
+    health = (200, {"content-type": "application/json"}, '{"status": "ok"}')
+    nothing: tuple[int, dict[str, str], str] = (204, {}, "")
+    for answer, names in ((page, "send list delete"), (health, "send list delete"), (nothing, "send list")):
+        for name in names.split():
+            with scripted(answer) as (url, _), ConvokeClient(url, send_attempts_max=1) as client:
+                with pytest.raises(ConvokeError) as caught:
+                    calls[name](client)
+                assert (caught.value.code, caught.value.status) == ("unexpected_response", answer[0]), (answer, name)
 
 
 def test_why_the_service_was_not_reached_is_said() -> None:

@@ -99,7 +99,9 @@ def read(response: httpx.Response, text: str, url: str, into: type[T] | None) ->
     """Turns a response into the result: a model, a text, or None."""
     if not response.is_success:
         raise error_from_response(response, text, url)
-    if into is None or response.status_code == 204:
+    if into is None:
+        if text:
+            raise error_from_proxy(response, url)
         return None  # type: ignore[return-value]
     if into is str:
         return text  # type: ignore[return-value]
