@@ -51,6 +51,7 @@ import { newNodeId, reachableUrlOf, urlOf } from './node/identity.ts';
 import { Notices } from './node/notices.ts';
 import { engineObserver, maintenanceObserver, partitionsObserver } from './node/observers.ts';
 import { entryOfStart, logFailure, warnOfClock, warnOfRefusedUrls } from './node/start.ts';
+import { describeDamaged } from './store/rows/stored_values.ts';
 import { openStore } from './store/open.ts';
 import type { StartedThread } from './store/thread/thread_start.ts';
 import { DerivedSecrets } from './store/secrets/derived_secrets.ts';
@@ -110,8 +111,7 @@ export async function createConvoke(
     config,
     {
       committed: (commit) => metrics.committed(commit),
-      damaged: (damaged) =>
-        log.error(damaged, `a row of ${damaged.table} is damaged: its value is taken for an empty one`),
+      damaged: (damaged) => log.error(damaged, describeDamaged(damaged)),
       changeUnreadable: (error) =>
         log.error({ err: error }, 'a notification of another node could not be read; everything is looked at again'),
     },

@@ -7,6 +7,7 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import {
   type DamagedValue,
+  describeDamaged,
   onDamagedValue,
   storedAttempts,
   storedCount,
@@ -14,6 +15,7 @@ import {
   storedHeaders,
   storedObjectJson,
   storedResult,
+  storedRuntime,
   storedStatuses,
   storedTexts,
   storedTextsJson,
@@ -85,6 +87,18 @@ test('nonsense is empty, and reported once', () => {
   for (const ms of [8.7e15, -8.7e15, NaN]) assert.equal(storedTime(ms, 't', 'at', String(ms)), 0);
   assert.equal(reported.length, 5 * nonsense.length + 2 + 5 + 3);
   assert.deepEqual(reported[0], { table: 'memberships', column: 'agent_ids', row: '' });
+});
+
+test('a runtime that only a later version knows is none, and is not called damaged', () => {
+  const reported: DamagedValue[] = [];
+  onDamagedValue((damaged) => reported.push(damaged));
+  assert.equal(storedRuntime('{"name":"eclipse","options":{}}', 'later'), null);
+  for (const text of ['{"name":"eclipse"}', '{"name":1,"options":{}}', '{"name":'])
+    assert.equal(storedRuntime(text, text), null);
+  const [later, ...damaged] = reported;
+  assert.deepEqual(later, { table: 'instances', column: 'runtime', row: 'later', unknown: 'eclipse' });
+  assert.match(describeDamaged(later), /^a later version of Convoke wrote a row of instances/);
+  assert.deepEqual([damaged.length, damaged.some((each) => 'unknown' in each)], [3, false]);
 });
 
 test('a failure with an excerpt that is no text is none', () => {

@@ -16,6 +16,17 @@ export interface DamagedValue {
   column: string;
   /** The key of the row. */
   row: string;
+  /** The value, when it is whole and only a later version knows it. */
+  unknown?: string;
+}
+
+/** What the log says of it. */
+export function describeDamaged({ table, unknown }: DamagedValue): string {
+  const what =
+    unknown === undefined
+      ? `a row of ${table} is damaged`
+      : `a later version of Convoke wrote a row of ${table}, so update this node`;
+  return `${what}: its value is taken for an empty one`;
 }
 
 /** How far from 1970 a Date can be, in either direction, in milliseconds (ECMA-262, section 21.4.1.1). */
@@ -32,13 +43,13 @@ export function onDamagedValue(listen: (damaged: DamagedValue) => void): void {
   reported.clear();
 }
 
-/** Reports a damaged value to the listener of this thread, once for each place. */
-export function reportDamaged(table: string, column: string, row: string): void {
+/** Reports a damaged or unknown value to the listener of this thread, once for each place. */
+export function reportDamaged(table: string, column: string, row: string, unknown?: string): void {
   const key = JSON.stringify([table, column, row]);
   if (reported.has(key)) return;
   if (reported.size >= REPORTED_MAX) reported.clear();
   reported.add(key);
-  listener({ table, column, row });
+  listener({ table, column, row, ...(unknown !== undefined && { unknown }) });
 }
 
 /** A list of texts; an empty one when the value is damaged. */
@@ -108,7 +119,8 @@ export function storedRuntime(json: string, row: string): RuntimeSettings | null
   if (isObject(value) && isShapedName(value['name']) && isObject(value['options'])) {
     return value as unknown as RuntimeSettings;
   }
-  reportDamaged('instances', 'runtime', row);
+  const name = isObject(value) && isObject(value['options']) ? value['name'] : null;
+  reportDamaged('instances', 'runtime', row, typeof name === 'string' ? name : undefined);
   return null;
 }
 
