@@ -27,7 +27,7 @@ const MAY_BECOME: Record<NonNullable<Explanation['may_become']>[number], string>
 };
 
 /** In words: why the message is not pushed now or when it will be, and what may still change that. */
-function whyInWords({ why, pushed, may_become = [] }: Explanation): string {
+export function whyInWords({ why, pushed, may_become = [] }: Explanation): string {
   const may = may_become.filter((reason) => isWorthSaying(reason, pushed)).map((reason) => MAY_BECOME[reason]);
   return [...(why === null ? [] : [WHY[why]]), ...may].join(', ');
 }

@@ -1,4 +1,4 @@
-import { rawJson, type RawJson } from '@convoke/sdk';
+import { type ConvokeClient, type ExplainQuery, rawJson, type RawJson } from '@convoke/sdk';
 import { Command } from 'commander';
 import { isUtf8 } from 'node:buffer';
 import { buffer } from 'node:stream/consumers';
@@ -7,9 +7,13 @@ import { wallNow } from '../../../wall_clock.ts';
 import { type ApiOptions, clientFor, collect, wholeNumber, withApi } from '../api.ts';
 import { withExamples } from '../examples.ts';
 import { CommandFailure, EXIT } from '../exit.ts';
-import { note, print, printJson, printTable } from '../terminal.ts';
+import { isTerminal, note, plain, print, printJson, printTable } from '../terminal.ts';
 import { ago, counted, listInWords, quoted } from '../format.ts';
 import { typed } from '../command_name.ts';
+import { whyInWords } from './explain.ts';
+
+/** The most instances that a send names because they get the message later. */
+const LATER_MAX = 5;
 
 interface SendOptions extends ApiOptions {
   message?: string;
@@ -46,8 +50,14 @@ export function sendCommand(): Command {
       }
       const { message_id, seq, deliveries_queued } = sent;
       const stored = `${message_id} is message ${seq} of ${meeting_id}`;
-      if (deliveries_queued > 0) print(`${stored}, on its way to ${counted(deliveries_queued, 'instance')}`);
-      else {
+      if (deliveries_queued > 0) {
+        print(`${stored}, on its way to ${counted(deliveries_queued, 'instance')}`);
+        if (!isTerminal()) return;
+        const query = { target_agents: options.to, from_agent: options.from, in_reply_to: options.replyTo };
+        // The message is sent: a key that may not read the meeting is told nothing more.
+        const later = await whoIsLater(client, meeting_id, query).catch(() => []);
+        for (const line of later) note(line);
+      } else {
         print(`${stored}; nobody gets it`);
         const who = options.to === undefined ? 'Nobody' : `No agent of that name (${options.to.join(', ')})`;
         note(`${who} is there to receive it: \`${typed(`meetings show ${quoted(meeting_id)}`)}\` lists who is.`);
@@ -60,6 +70,18 @@ export function sendCommand(): Command {
       'an answer of an agent, valid for a minute',
     'convoke send standup-42 --message - < message.json': 'any JSON object, exactly as it is written',
   });
+}
+
+/** A line for each of the first instances that get a message of this meeting later, and why: one request, of one page. */
+export async function whoIsLater(client: ConvokeClient, meeting_id: string, query: ExplainQuery): Promise<string[]> {
+  const { data } = await client.explain(meeting_id, { ...query, limit: 500 });
+  const later = data.filter(({ pushed }) => pushed === 'later');
+  const lines = later.slice(0, LATER_MAX).map((row) => `${plain(row.instance_id)} gets it later: ${whyInWords(row)}`);
+  if (later.length <= LATER_MAX) return lines;
+  return [
+    ...lines,
+    `${later.length - LATER_MAX} more get it later: \`${typed(`explain ${quoted(meeting_id)}`)}\` lists them`,
+  ];
 }
 
 async function messageOf(text: string | undefined, message: string | undefined): Promise<object | RawJson> {
