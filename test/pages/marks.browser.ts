@@ -1,6 +1,8 @@
 /** The marks and words that say why a delivery waits, in a real browser. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { BACKOFF_MAX_MS } from '../../src/domain/delivery.ts';
+import { AheadClock } from '../support/ahead_clock.ts';
 import { seriousIn } from '../support/axe.ts';
 import { useVisitor } from '../support/browser.ts';
 import { startService } from '../support/service.ts';
@@ -9,7 +11,9 @@ const visitor = useVisitor();
 
 describe('a delivery', { concurrency: 2 }, () => {
   test('that waits for a machine that is down has another mark than one that waits for its time, also when that changes', async (t) => {
-    const service = await startService(t);
+    const clock = new AheadClock();
+    // No attempt begins by itself.
+    const service = await startService(t, { retry_schedule: Array.from({ length: 12 }, () => '24h').join(',') }, clock);
     const registration = { instance_id: 'box', instance_name: 'GPU box' };
     await service.member(t, 'm', { registration, behaviour: { status: 500 } });
     const first = await service.send('m', { content: 'Are you there?' });
@@ -22,8 +26,10 @@ describe('a delivery', { concurrency: 2 }, () => {
       assert.match(await markOf(1).innerText(), /waiting for its next attempt/);
       await markOf(2).locator('.mark-waiting').waitFor();
       assert.match(await markOf(2).innerText(), /its attempt is in progress, or it waits behind earlier messages/);
-      // Five failures in a row make an instance down. A retry by hand does not wait.
-      for (let attempts = 2; attempts <= 5; attempts++) {
+      // Five failures in a row make an instance down. A retry by hand does not wait. After each further failure the
+      // instance is left alone for longer, at last for minutes: so long the test may take.
+      for (let attempts = 2; attempts <= 10; attempts++) {
+        clock.jump(2 * BACKOFF_MAX_MS);
         await service.post(`/api/v1/deliveries/${delivery_id}/retry/`);
         await service.attempted(first, attempts);
       }
