@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import type { AuditEntry, Message, OpenSession, Page as ListOf } from '@convoke/sdk';
 import type { Page } from 'playwright-core';
-import { OTHER_MACHINE, useVisitor } from '../support/browser.ts';
+import { openRequests, OTHER_MACHINE, useVisitor } from '../support/browser.ts';
 import { CuttingProxy } from '../support/cutting_proxy.ts';
 import { membersPath, messagesPath, type Service, startService } from '../support/service.ts';
 import { startTraffic } from '../support/traffic.ts';
@@ -160,12 +160,22 @@ describe('changes without an attempt', () => {
     await service.member(t, 'room', { registration: { instance_id: 'box' } });
     await visitor.visit(service.url, { path: '/meetings', allowed: /502|413/ }, async (page) => {
       const proxy = '**/api/v1/instances/?**';
-      await page.route(proxy, (route) => route.fulfill({ status: 502, contentType: 'text/html', body: 'Bad Gateway' }));
+      let refused = 0;
+      await page.route(proxy, (route) => {
+        refused++;
+        return route.fulfill({ status: 502, contentType: 'text/html', body: 'Bad Gateway' });
+      });
       await page.goto(`${service.url}/instances`);
       const main = page.getByRole('main');
       await main.getByText('The service does not respond').waitFor();
       assert.doesNotMatch(await main.innerText(), /base_url/);
-      // The page goes on by itself.
+      // The page goes on by itself, also without an event: it asks again when the feed begins, but not only then.
+      await page.getByText('Live', { exact: true }).waitFor();
+      await until(
+        'further requests',
+        () => refused,
+        (count) => count >= 3,
+      );
       await page.unroute(proxy);
       await page.getByRole('row', { name: /box/ }).waitFor();
       // The control: a refusal of a proxy is no silence of the service.
@@ -455,6 +465,7 @@ describe('a page whose session was ended', () => {
       // The test can let time pass at once.
       await page.clock.install();
       await page.goto(`${service.url}/instances`);
+      const unanswered = openRequests(page);
       const signIn = async (): Promise<void> => {
         await page.getByLabel('Key', { exact: true }).fill(token);
         await page.keyboard.press('Enter');
@@ -467,6 +478,12 @@ describe('a page whose session was ended', () => {
       await page.getByRole('alert').getByText('your session has ended').waitFor();
       const asked: string[] = [];
       page.on('request', (request) => asked.push(new URL(request.url()).pathname));
+      // The service may still refuse what the page asked before.
+      await until(
+        'every answer',
+        () => unanswered().length,
+        (count) => count === 0,
+      );
       const before = await refusals();
       await page.clock.runFor(10 * 60_000);
       assert.deepEqual(asked, []);
@@ -495,20 +512,27 @@ describe('a service that goes away', () => {
     startTraffic(t, service, 'busy', MESSAGES_PER_S);
     await visitor.visit(url, { path: '/now', allowed: /Failed to load resource/ }, async (page) => {
       const banner = page.getByRole('alert').getByText(/Not connected since \d\d:\d\d:\d\d; values are stale$/);
+      // The page changes the title after it has drawn the rest.
+      const titled = (title: string): Promise<string> =>
+        until(
+          `the title ${title}`,
+          () => page.title(),
+          (found) => found === title,
+        );
       await page.getByText('Live', { exact: true }).waitFor();
       const colour = await colourOf(page);
       assert.equal(await banner.count(), 0);
-      assert.equal(await page.title(), 'Now · Convoke');
+      await titled('Now · Convoke');
 
       await service.stop();
       await banner.waitFor();
-      assert.equal(await page.title(), '(not connected) Now · Convoke');
+      await titled('(not connected) Now · Convoke');
       assert.notEqual(await colourOf(page), colour);
 
       await service.restart({ port: new URL(url).port });
       await service.patch('box', { instance_name: 'Renamed' });
       await banner.waitFor({ state: 'detached' });
-      assert.equal(await page.title(), 'Now · Convoke');
+      await titled('Now · Convoke');
       assert.equal(await colourOf(page), colour);
       await page.getByRole('link', { name: 'Instances', exact: true }).click();
       await page.getByRole('row', { name: 'Renamed' }).waitFor();
@@ -556,12 +580,18 @@ describe('the title and the icon of a tab', () => {
           () => page.title(),
           (found) => found === title,
         );
+      const marked = (is_marked: boolean): Promise<boolean> =>
+        until(
+          `an icon ${is_marked ? 'with' : 'without'} a mark`,
+          () => hasMark(page),
+          (found) => found === is_marked,
+        );
       await titled('Meetings · Convoke');
-      assert.equal(await hasMark(page), false);
+      await marked(false);
       // Five failures in a row make an instance down.
       for (let i = 0; i < 5; i++) await service.send('room', {});
       await titled('(2 down) Meetings · Convoke');
-      assert.equal(await hasMark(page), true);
+      await marked(true);
       await service.patch(paused, { is_active: false });
       await titled('(1 down) Meetings · Convoke');
 
@@ -572,7 +602,7 @@ describe('the title and the icon of a tab', () => {
       await service.heartbeat(instance_id);
       await service.send('room', {});
       await titled('Meetings · Convoke');
-      assert.equal(await hasMark(page), false);
+      await marked(false);
     });
   });
 });
@@ -682,7 +712,7 @@ describe('a tab of a browser in which somebody else signs in', () => {
       const other = await signOutBeside(tab, url);
       await signIn(other, admin);
       await tab.getByRole('link', { name: 'Instances', exact: true }).click();
-      const refused = tab.waitForResponse((response) => response.status() === 403);
+      const refused = tab.waitForResponse((each) => each.status() === 403 && each.url().includes('/api/v1/meetings/'));
       await tab.getByRole('link', { name: 'Meetings', exact: true }).click();
       await (await refused).finished();
       assert.equal(await tab.getByRole('row', { name: 'Open secret' }).count(), 0);
@@ -719,7 +749,8 @@ for (const origin of ORIGINS)
           await tab.getByText('Live', { exact: true }).waitFor();
           await tab.getByRole('row', { name: 'Renamed' }).waitFor();
         }
-        assert.equal(feeds.holders.length, 1);
+        // While the machine is busy, two tabs may lead for a moment.
+        await feeds.holder();
       });
     });
 
@@ -751,7 +782,6 @@ for (const origin of ORIGINS)
         };
         const one = await open();
         const other = await open();
-        assert.equal(feeds.holders.length, 1);
         const shows = (tab: Page, name: string): Promise<void> => tab.getByRole('row', { name }).waitFor();
         const leader = await feeds.holder();
         const follower = leader === one ? other : one;
@@ -793,9 +823,10 @@ for (const origin of ORIGINS)
           await tab.getByText('Live', { exact: true }).waitFor();
           return tab;
         };
-        const leader = await open();
-        const others = [await open(), await open()];
-        assert.equal(await feeds.holder(), leader);
+        const tabs = [await open(), await open(), await open()];
+        // On a busy machine the first tab may be too late to say that it leads.
+        const leader = await feeds.holder();
+        const others = tabs.filter((tab) => tab !== leader);
         const browser = await leader.context().newCDPSession(leader);
         await browser.send('Debugger.enable');
         const stands = new Promise((resolve) => browser.once('Debugger.paused', resolve));

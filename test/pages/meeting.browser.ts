@@ -164,8 +164,8 @@ describe("a meeting's page", { concurrency: 2 }, () => {
       await follow(page, '/meetings/room#5');
       const log = page.getByRole('log');
       await log.getByRole('alert').getByText('The service does not respond').waitFor();
+      // The page goes on by itself.
       await page.unroute(messages);
-      await log.getByRole('button', { name: 'Try again' }).click();
       const fifth = page.getByRole('article', { name: 'Message 5', exact: true });
       await until(
         'the focus on the message',
@@ -224,12 +224,13 @@ describe("a meeting's page", { concurrency: 2 }, () => {
     const sent = await service.send('room', { content: 'late' });
     const [day] = sent.accepted_at.split('T');
     await visitor.visit(service.url, { path: '/meetings', timezoneId: 'UTC' }, async (page) => {
-      await page.clock.install({ time: `${day}T23:59:50Z` });
+      // A slow machine has a minute to load the page before the day is over.
+      await page.clock.install({ time: `${day}T23:59:00Z` });
       await page.goto(`${service.url}/meetings/room`);
       const time = page.getByRole('article').getByRole('time');
       await time.waitFor();
       assert.match(await time.innerText(), /^\d\d:\d\d:\d\d$/);
-      await page.clock.runFor(15_000);
+      await page.clock.runFor(65_000);
       await until(
         'a date',
         () => time.innerText(),

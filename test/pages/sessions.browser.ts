@@ -1,8 +1,8 @@
 /** What a page shows of its session: while it begins, when it ends, and to the next person. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import type { Page, Request } from 'playwright-core';
-import { holdBack, useVisitor } from '../support/browser.ts';
+import type { Page } from 'playwright-core';
+import { holdBack, openRequests, useVisitor } from '../support/browser.ts';
 import { messagesPath, startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
 
@@ -19,15 +19,6 @@ async function enter(page: Page, token: string): Promise<void> {
 const signOut = (page: Page) => page.getByRole('button', { name: 'Sign out' }).click();
 
 const isLive = (page: Page) => page.getByText('Live', { exact: true }).waitFor();
-
-/** The URLs of the requests of a page that have no complete response yet. */
-function openRequests(page: Page): () => string[] {
-  const open = new Set<Request>();
-  page.on('request', (request) => open.add(request));
-  page.on('requestfinished', (request) => open.delete(request));
-  page.on('requestfailed', (request) => open.delete(request));
-  return () => [...open].map((request) => request.url());
-}
 
 /** A file of the pages that is no view. */
 const NO_VIEW = '/favicon.svg';

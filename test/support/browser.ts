@@ -2,7 +2,13 @@
 import assert from 'node:assert/strict';
 import { after } from 'node:test';
 import chromium from '@sparticuz/chromium';
-import { type Browser, type BrowserContextOptions, chromium as playwright, type Page } from 'playwright-core';
+import {
+  type Browser,
+  type BrowserContextOptions,
+  chromium as playwright,
+  type Page,
+  type Request,
+} from 'playwright-core';
 import { buildIfStale } from '../../scripts/web.ts';
 
 /** How long a test waits for something on a page: far longer than necessary, even on a busy machine. */
@@ -87,6 +93,8 @@ export class Visitor {
       await use(page);
       assert.deepEqual(wrong, []);
     } finally {
+      // A route that goes on now would throw, because its page closes.
+      for (const page of context.pages()) await page.unrouteAll({ behavior: 'ignoreErrors' }).catch(() => {});
       await context.close();
     }
   }
@@ -112,6 +120,15 @@ export const follow = (page: Page, path: string): Promise<void> =>
     link.click();
     link.remove();
   }`);
+
+/** The URLs of the requests of a page that have no complete response yet, from now on. */
+export function openRequests(page: Page): () => string[] {
+  const open = new Set<Request>();
+  page.on('request', (request) => open.add(request));
+  page.on('requestfinished', (request) => open.delete(request));
+  page.on('requestfailed', (request) => open.delete(request));
+  return () => [...open].map((request) => request.url());
+}
 
 /**
  * Holds back the responses to some requests of a page until they are released.

@@ -1,7 +1,7 @@
 /** Shown in a list instead of rows: that the list is loading, that it is empty, or why it could not be read. */
 import type { ComponentChildren, JSX } from 'preact';
 import type { ConvokeError } from '@convoke/sdk';
-import { isAway } from '../queries.ts';
+import { isAway, usePoll } from '../queries.ts';
 import { Mark } from './mark.tsx';
 
 export function Empty({ title, children }: { title: string; children?: ComponentChildren }): JSX.Element {
@@ -13,8 +13,13 @@ export function Empty({ title, children }: { title: string; children?: Component
   );
 }
 
+/** The pause before a service that did not respond is asked again. */
+const AGAIN_MS = 2000;
+
 export function Failure({ problem, again }: { problem: ConvokeError; again: () => void }): JSX.Element {
   const is_away = isAway(problem);
+  // The feed may be there all the time: then no event tells that the service responds again.
+  usePoll(() => is_away && again(), AGAIN_MS);
   return (
     <div class="empty" role="alert">
       <p class="empty-title">
