@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import type { Counts, Delivery, Page as ListOf, ServiceNode } from '@convoke/sdk';
 import type { Page } from 'playwright-core';
-import { follow, useVisitor } from '../support/browser.ts';
+import { follow, SLOW_FRAMES, useVisitor } from '../support/browser.ts';
 import { startReceiver } from '../support/receiver.ts';
 import { type Service, startService } from '../support/service.ts';
 import { startTwoNodes } from '../support/two_nodes.ts';
@@ -99,9 +99,10 @@ describe('lists', { concurrency: 2 }, () => {
         const hrefs = () => links.evaluateAll((found) => found.map((link) => link.getAttribute('href')));
         await rest(page);
         await page.getByText('Live', { exact: true }).first().waitFor();
-        await service.send('busy', {});
+        await links.first().waitFor();
         // The control: while nobody points at the list, it moves.
         const before = (await hrefs()).length;
+        await service.send('busy', {});
         await until(
           'the list to move',
           () => hrefs(),
@@ -199,7 +200,7 @@ describe('lists', { concurrency: 2 }, () => {
       await head.getByRole('button').click();
       await ordered(['c', 'a', 'b']);
       await head.getByRole('button').click();
-      assert.equal(new URL(page.url()).search, '');
+      await page.waitForURL(({ search }) => search === '');
     });
   });
 
@@ -403,6 +404,25 @@ describe('lists', { concurrency: 2 }, () => {
         asked.filter((each) => each !== 'first'),
         ['second', 'third', 'fourth'],
       );
+    });
+  });
+
+  test('the keys work as soon as a view is there, before the page has drawn a frame', async (t) => {
+    const service = await startService(t);
+    await service.member(t, 'keys', { registration: { instance_id: 'alpha' } });
+    await visitor.visit(service.url, { path: '/favicon.svg' }, async (page) => {
+      await page.addInitScript(SLOW_FRAMES);
+      await page.goto(`${service.url}/instances`);
+      await page.getByRole('heading', { name: 'Instances', exact: true }).waitFor();
+      await page.keyboard.press('?');
+      assert.equal(await page.getByRole('dialog', { name: 'Keyboard' }).count(), 1);
+      await page.keyboard.press('Escape');
+      await linkOf(page, 0).waitFor();
+      await page.keyboard.press('j');
+      await page.keyboard.press('Enter');
+      const item = page.getByRole('region', { name: 'Instance alpha' });
+      await item.waitFor();
+      assert.equal(await item.evaluate((section) => section.matches(':focus')), true);
     });
   });
 

@@ -121,6 +121,23 @@ export const follow = (page: Page, path: string): Promise<void> =>
     link.remove();
   }`);
 
+/**
+ * Makes the long timers of a page a hundred times as long: on a busy machine a notice could go away before a test has
+ * looked at it, and the page could give up a request that a test holds back.
+ */
+export const stretchTimers = (page: Page): Promise<void> =>
+  page.evaluate(`{
+    const { setTimeout } = window;
+    window.setTimeout = (work, ms) => setTimeout(work, ms > 5_000 ? 100 * ms : ms);
+  }`);
+
+/** What Preact does after a frame, it does three seconds later: as on a machine that is busy. */
+export const SLOW_FRAMES = `{
+  const { setTimeout } = window;
+  window.requestAnimationFrame = () => 0;
+  window.setTimeout = (callback, delay = 0, ...rest) => setTimeout(callback, delay + 3_000, ...rest);
+}`;
+
 /** The URLs of the requests of a page that have no complete response yet, from now on. */
 export function openRequests(page: Page): () => string[] {
   const open = new Set<Request>();

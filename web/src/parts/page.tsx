@@ -1,6 +1,6 @@
 /** The frame of a view: its title, its actions, a list and, beside it, the chosen item. */
 import type { ComponentChildren, JSX } from 'preact';
-import { useEffect, useRef } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { shown } from '../format.ts';
 import { followed } from '../keyboard.ts';
 import { filterBy } from '../router.ts';
@@ -58,7 +58,8 @@ export function Detail({ title, label, back, back_label, actions, children }: De
       if (opened.value === label) opened.value = null;
     };
   }, [label]);
-  useEffect(() => {
+  // Before the browser paints: a user may press Tab as soon as the item is there.
+  useLayoutEffect(() => {
     body.current?.scrollTo(0, 0);
     // With the focus in the item, Tab moves to the actions of the item, and Escape leads back to the row that opened
     // the item.

@@ -1,6 +1,6 @@
 /** The keyboard shortcuts that work in every view, and the dialog that lists them. */
 import type { JSX } from 'preact';
-import { useEffect } from 'preact/hooks';
+import { useLayoutEffect } from 'preact/hooks';
 import { beginPrefix, endPrefix, isPrefixed, isWriting } from '../keyboard.ts';
 import { is_portal } from '../portal.ts';
 import { go } from '../router.ts';
@@ -12,7 +12,8 @@ export const SEARCH_KEY = /Mac|iPhone|iPad/.test(navigator.userAgent) ? '⌘K' :
 
 /** Listens for the shortcuts of all views. */
 export function useShortcuts({ onHelp, onSearch }: { onHelp: () => void; onSearch: () => void }): void {
-  useEffect(() => {
+  // Before the browser paints: a user may press a key as soon as the view is there.
+  useLayoutEffect(() => {
     const onKeyDown = (event: KeyboardEvent): void => {
       if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === 'k' && !event.altKey && !event.shiftKey) {
         event.preventDefault();
