@@ -114,6 +114,8 @@ describe('dialogs', { concurrency: 2 }, () => {
         const token = dialog.getByLabel('the token', { exact: true });
         const text = await token.innerText();
         await page.goBack();
+        // The page takes the reader forth again, and with that removes what was ahead in the history.
+        await page.waitForURL('**/keys');
         await page.goForward();
         assert.equal(await token.innerText(), text);
         assert.equal(new URL(page.url()).pathname, '/keys');
@@ -249,6 +251,8 @@ describe('dialogs', { concurrency: 2 }, () => {
     const receiver = await startReceiver(t);
     const [written, seen] = ['safe\u202Ecod.exe', 'safe[U+202E]cod.exe'];
     await visitor.visit(service.url, { path: '/instances' }, async (page) => {
+      // The latest events have only what happens after this.
+      await page.getByText('Live', { exact: true }).waitFor();
       await page.getByRole('button', { name: 'Register' }).click();
       const dialog = page.getByRole('dialog');
       await dialog.getByLabel('Instance id').fill(written);
