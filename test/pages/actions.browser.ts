@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import type { Delivery, Instance, MeetingInstance, Page as ListOf } from '@convoke/sdk';
-import { useVisitor } from '../support/browser.ts';
+import { stretchTimers, useVisitor } from '../support/browser.ts';
 import { rpc, RPC_HEADERS } from '../support/mcp.ts';
 import { pushOf, Receiver, startReceiver } from '../support/receiver.ts';
 import { type Service, startService } from '../support/service.ts';
@@ -61,6 +61,7 @@ describe('where one reads', { concurrency: 3 }, () => {
     const service = await startService(t);
     const { instance_id } = await failing(t, service, 3);
     await visitor.visit(service.url, { path: '/instances' }, async (page) => {
+      await stretchTimers(page);
       await page
         .getByRole('row', { name: /GPU box/ })
         .getByRole('link')
@@ -321,6 +322,7 @@ describe('where one reads', { concurrency: 3 }, () => {
         ['Resume', { webhook_enabled: false }, [false, false]],
       ] as const) {
         await page.reload();
+        await stretchTimers(page);
         await page.getByRole('button', { name: action, exact: true }).click();
         await page.getByRole('button', { name: 'Undo' }).waitFor();
         await service.patch(instance_id, others_change);
@@ -338,6 +340,7 @@ describe('where one reads', { concurrency: 3 }, () => {
     await service.request('PATCH', `/api/v1/meetings/m/instances/${instance_id}/`, { body: { wake: 'targeted' } });
     const read = async (): Promise<Instance> => (await service.get<Instance>(`/api/v1/instances/${instance_id}/`)).body;
     await visitor.visit(service.url, { path: `/instances/${instance_id}` }, async (page) => {
+      await stretchTimers(page);
       const undo = page.getByRole('button', { name: 'Undo' });
       const undone = async (): Promise<void> => {
         await undo.click();

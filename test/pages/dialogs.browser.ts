@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Locator, Page } from 'playwright-core';
-import { OTHER_MACHINE, useVisitor } from '../support/browser.ts';
+import { OTHER_MACHINE, SLOW_FRAMES, stretchTimers, useVisitor } from '../support/browser.ts';
 import { startReceiver } from '../support/receiver.ts';
 import { membersPath, startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
@@ -87,13 +87,6 @@ describe('dialogs', { concurrency: 2 }, () => {
       });
     });
   }
-
-  // What Preact does after a frame, it does three seconds later: as on a machine that is busy.
-  const SLOW_FRAMES = `{
-    const { setTimeout } = window;
-    window.requestAnimationFrame = () => 0;
-    window.setTimeout = (callback, delay = 0, ...rest) => setTimeout(callback, delay + 3_000, ...rest);
-  }`;
 
   for (const [when, before] of [
     ['', ''],
@@ -274,11 +267,7 @@ describe('dialogs', { concurrency: 2 }, () => {
     const service = await startService(t);
     const receiver = await startReceiver(t);
     await visitor.visit(service.url, { path: '/instances' }, async (page) => {
-      // The notice stays for six seconds. On a busy machine the pictures take longer.
-      await page.evaluate(`{
-        const { setTimeout } = window;
-        window.setTimeout = (work, ms) => setTimeout(work, ms > 5_000 ? 100 * ms : ms);
-      }`);
+      await stretchTimers(page);
       await page.getByRole('button', { name: 'Register' }).click();
       const dialog = page.getByRole('dialog');
       await dialog.getByLabel('Instance id').fill('mine');
@@ -296,6 +285,7 @@ describe('dialogs', { concurrency: 2 }, () => {
       await service.member(t, 'room');
       const visit = { path: '/meetings/room', viewport: { width, height: 844 } };
       await visitor.visit(service.url, visit, async (page) => {
+        await stretchTimers(page);
         await page.getByRole('textbox', { name: 'Message' }).fill('hello');
         await page.getByRole('button', { name: 'Send to everybody' }).click();
         const notice = page.locator('[popover]').filter({ hasText: 'Sent #1 to 1 instance.' });

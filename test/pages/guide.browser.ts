@@ -5,7 +5,7 @@ import { once } from 'node:events';
 import { dirname } from 'node:path';
 import { describe, test, type TestContext } from 'node:test';
 import type { Page } from 'playwright-core';
-import { holdBack, useVisitor } from '../support/browser.ts';
+import { holdBack, stretchTimers, useVisitor } from '../support/browser.ts';
 import { startDemo } from '../support/demo_page.ts';
 import { freePort } from '../support/free_port.ts';
 import { messagesPath, startService } from '../support/service.ts';
@@ -112,6 +112,7 @@ describe('the guide', () => {
   test('does not take somebody to the demo who has left the guide before it began', async (t) => {
     const service = await startService(t);
     await visitor.visit(service.url, { path: '/start' }, async (page) => {
+      await stretchTimers(page);
       const { held, release } = await holdBack(page, '**/api/v1/demo/', 'POST');
       await page.getByRole('button', { name: 'Start the demo' }).click();
       await held;

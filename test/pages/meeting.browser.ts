@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Page } from 'playwright-core';
 import { seriousIn } from '../support/axe.ts';
-import { follow, holdBack, useVisitor } from '../support/browser.ts';
+import { follow, holdBack, stretchTimers, useVisitor } from '../support/browser.ts';
 import { startReceiver } from '../support/receiver.ts';
 import { type Service, startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
@@ -291,6 +291,7 @@ describe("a meeting's page", { concurrency: 2 }, () => {
     await visitor.visit(service.url, { path: '/meetings/one', allowed: /401/ }, async (page) => {
       await page.getByLabel('Key', { exact: true }).fill(token);
       await page.getByRole('button', { name: 'Sign in' }).click();
+      await stretchTimers(page);
       await text(page).fill('and bye');
       const { held, release } = await holdBack(page, '**/api/v1/meetings/one/messages/', 'POST');
       await text(page).press('Enter');
@@ -313,6 +314,7 @@ describe("a meeting's page", { concurrency: 2 }, () => {
       await page.getByLabel('Key', { exact: true }).fill(token);
       await page.getByRole('button', { name: 'Sign in' }).click();
       await text(page).waitFor();
+      await stretchTimers(page);
       await page.evaluate(`
         globalThis.alerts_seen = [];
         new MutationObserver(() => {

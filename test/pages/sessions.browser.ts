@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Page } from 'playwright-core';
-import { holdBack, openRequests, useVisitor } from '../support/browser.ts';
+import { holdBack, openRequests, stretchTimers, useVisitor } from '../support/browser.ts';
 import { messagesPath, startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
 
@@ -162,11 +162,7 @@ describe('a session on a page', { concurrency: 3 }, () => {
     const { token } = await service.endOpenMode();
     await service.member(t, 'room', { registration: { instance_id: 'box' } });
     await visitor.visit(service.url, { path: '/instances/box', allowed: /401/ }, async (page) => {
-      // A notice goes away by itself. On a busy machine that could be before the test looks.
-      await page.evaluate(`{
-        const { setTimeout } = window;
-        window.setTimeout = (work, ms) => setTimeout(work, ms > 5_000 ? 100 * ms : ms);
-      }`);
+      await stretchTimers(page);
       await enter(page, token);
       await page.getByRole('button', { name: 'Pause', exact: true }).click();
       await page.getByRole('button', { name: 'Undo' }).waitFor();
@@ -206,6 +202,7 @@ describe('a session on a page', { concurrency: 3 }, () => {
       await visitor.visit(service.url, { path: path.replace('KEY', key_id), allowed: /401|503/ }, async (page) => {
         await enter(page, token);
         const open = openRequests(page);
+        await stretchTimers(page);
         const release = await ask(page, () => holdBack(page, url.replace('KEY', key_id), method));
         const elsewhere = await page.context().newPage();
         await elsewhere.goto(service.url);
