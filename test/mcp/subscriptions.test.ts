@@ -117,7 +117,7 @@ describe('a subscription', () => {
     const later = await subscribed(behind);
     assert.deepEqual([later.cursor, later.truncated], ['1', true], 'what was said before is not sent');
     assert.equal((await ask('events/unsubscribe', behind)).error, undefined);
-    assert.ok(Date.parse(refreshBefore) > Date.now());
+    assert.ok(Date.parse(refreshBefore) > Date.now(), refreshBefore);
     const [challenge] = receiver.requests as [Received];
     assert.deepEqual([bodyOf(challenge).type, challenge.headers['x-mcp-subscription-id']], ['verification', id]);
     assert.deepEqual(signersOf(challenge), [SECRETS[0]]);
@@ -141,7 +141,7 @@ describe('a subscription', () => {
     const first = await subscribed(paramsOf(receiver, meeting_id));
     const second = await subscribed({ ...paramsOf(receiver, meeting_id, SECRETS[1]), cursor: '1', ttlMs: null });
     assert.deepEqual([second.id, second.truncated, second.deliveryStatus?.active], [first.id, false, true]);
-    assert.ok(Date.parse(second.refreshBefore) > Date.parse(first.refreshBefore));
+    assert.ok(second.refreshBefore > first.refreshBefore, `${first.refreshBefore} and ${second.refreshBefore}`);
     assert.equal(challenges(receiver), 1);
     await service.send(meeting_id, { content: 'one' });
     const [event] = await arrived(receiver, 1);
