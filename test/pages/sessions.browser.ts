@@ -138,6 +138,8 @@ const LATE: Late[] = [
     url: '**/api/v1/messages/*/?*',
     method: 'GET',
     ask: async (page) => {
+      // A reload before that would end the sign-in.
+      await isLive(page);
       // The page has only the second message, which answers the first.
       await page.route('**/api/v1/meetings/room/messages/?*', async (route) => {
         const response = await route.fetch();
