@@ -142,6 +142,8 @@ describe('the pages', { concurrency: 3 }, () => {
         await service.post(`/api/v1/deliveries/${delivery_id}/retry/`);
         await service.attempted(sent, attempts);
       }
+      // The page may have read while the clock jumped. It reads again after every change of an instance.
+      await service.patch(off, { timeout_s: 9 });
       await composer.getByText('GPU box will hear it when up again').waitFor();
       await composer.getByRole('button', { name: 'anna' }).click();
       await composer.getByText('GPU box').waitFor({ state: 'detached' });
