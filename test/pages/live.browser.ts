@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import type { AuditEntry, Message, OpenSession, Page as ListOf } from '@convoke/sdk';
 import type { Page } from 'playwright-core';
-import { openRequests, OTHER_MACHINE, useVisitor } from '../support/browser.ts';
+import { holdBack, openRequests, OTHER_MACHINE, useVisitor } from '../support/browser.ts';
 import { CuttingProxy } from '../support/cutting_proxy.ts';
 import { membersPath, messagesPath, type Service, startService } from '../support/service.ts';
 import { startTraffic } from '../support/traffic.ts';
@@ -218,6 +218,27 @@ describe('changes without an attempt', () => {
     });
   });
 
+  test('an item that cannot be read again says so, keeps what it shows, and is up to date by itself when it can', async (t) => {
+    const service = await startService(t);
+    const { instance_id } = await service.member(t, 'room');
+    await visitor.visit(service.url, { path: `/instances/${instance_id}`, allowed: /502/ }, async (page) => {
+      const item = page.getByRole('region', { name: `Instance ${instance_id}` });
+      const data = item.getByText('Instance id', { exact: true });
+      await data.waitFor();
+      await page.getByText('Live', { exact: true }).waitFor();
+      const request = `**/api/v1/instances/${instance_id}/`;
+      await page.route(request, (route) =>
+        route.fulfill({ status: 502, contentType: 'text/html', body: 'Bad Gateway' }),
+      );
+      await service.send('room', {});
+      const alert = item.getByRole('alert').getByText('Not up to date: the service does not respond.');
+      await alert.waitFor();
+      await data.waitFor();
+      await page.unroute(request);
+      await alert.waitFor({ state: 'detached' });
+    });
+  });
+
   test('a view that was left asks for nothing more, also when something changed while it was asking', async (t) => {
     const service = await startService(t);
     await service.member(t, 'room', { registration: { instance_id: 'box' } });
@@ -357,6 +378,24 @@ describe('changes without an attempt', () => {
 
 /** The beginning of a response that says that a message was stored. */
 const STORED = /^HTTP\/1\.1 201 [^]*"deliveries_queued"/;
+
+describe('a message that nobody received', () => {
+  test('delays no other message while the page asks why', async (t) => {
+    const service = await startService(t);
+    await service.send('room', { content: 'first' });
+    await visitor.visit(service.url, { path: '/meetings/room' }, async (page) => {
+      const text = page.getByRole('textbox', { name: 'Message' });
+      const { held, release } = await holdBack(page, '**/explain/**');
+      await text.fill('second');
+      await text.press('Enter');
+      await held;
+      await text.fill('third');
+      await text.press('Enter');
+      await page.getByRole('log').getByText('third').waitFor();
+      release();
+    });
+  });
+});
 
 describe('a message whose response is lost', () => {
   test('is stored once, however often and after whatever reload somebody sends it, until they change it', async (t) => {

@@ -207,7 +207,7 @@ describe('the page Now', { concurrency: 2 }, () => {
       const problem = { code: 'internal_error', detail: 'The store failed.' };
       await page.route(history, (route) => route.fulfill({ status: 500, json: problem }));
       await page.clock.runFor(20_000);
-      const said = page.getByRole('alert').filter({ hasText: 'The last day is not up to date: The store failed.' });
+      const said = page.getByRole('alert').filter({ hasText: 'Not up to date: The store failed.' });
       await said.waitFor();
       await page.getByText(/^100 % of 1 attempt succeeded/).waitFor();
       await page.unroute(history);

@@ -1,14 +1,11 @@
 import type { JSX } from 'preact';
 import { useEffect, useId, useRef, useState } from 'preact/hooks';
-import type { ConvokeError } from '@convoke/sdk';
 import UPlot from 'uplot';
 import 'uplot/dist/uPlot.min.css';
 import { colours } from '../theme.ts';
 import { useObservable } from '../observable.ts';
-import { isAway } from '../queries.ts';
 import { addressOf, go } from '../router.ts';
 import { isolated } from './isolated.ts';
-import { Mark } from './mark.tsx';
 import { timeOfDay } from './time.tsx';
 
 export interface Line {
@@ -195,16 +192,6 @@ export function Chart({ title, at, lines, inWords, is_sparse = false, onSelect }
         />
       )}
     </section>
-  );
-}
-
-/** Why charts are empty, end with a gap, or stay as they were. */
-export function ChartsProblem({ what, problem }: { what: string; problem: ConvokeError }): JSX.Element {
-  return (
-    <p class="charts-problem" role="alert">
-      <Mark kind="bad" />
-      {what}: {isAway(problem) ? 'the service does not respond.' : problem.detail}
-    </p>
   );
 }
 

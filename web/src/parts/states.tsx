@@ -1,7 +1,7 @@
-/** Shown in a list instead of rows: that the list is loading, that it is empty, or why it could not be read. */
+/** What a view says of its data: that it is loading, that there is none, or why it could not be read. */
 import type { ComponentChildren, JSX } from 'preact';
 import type { ConvokeError } from '@convoke/sdk';
-import { isAway, usePoll } from '../queries.ts';
+import { isAway, type Query, usePoll } from '../queries.ts';
 import { Mark } from './mark.tsx';
 
 export function Empty({ title, children }: { title: string; children?: ComponentChildren }): JSX.Element {
@@ -16,10 +16,19 @@ export function Empty({ title, children }: { title: string; children?: Component
 /** The pause before a service that did not respond is asked again. */
 const AGAIN_MS = 2000;
 
-export function Failure({ problem, again }: { problem: ConvokeError; again: () => void }): JSX.Element {
+interface FailureProps {
+  problem: ConvokeError;
+  again: () => void;
+}
+
+/** Asks again while the service is away. The feed may be there all the time: then no event tells when to ask. */
+function useAgain({ problem, again }: FailureProps): void {
+  usePoll(() => isAway(problem) && again(), AGAIN_MS);
+}
+
+export function Failure({ problem, again }: FailureProps): JSX.Element {
   const is_away = isAway(problem);
-  // The feed may be there all the time: then no event tells that the service responds again.
-  usePoll(() => is_away && again(), AGAIN_MS);
+  useAgain({ problem, again });
   return (
     <div class="empty" role="alert">
       <p class="empty-title">
@@ -33,6 +42,49 @@ export function Failure({ problem, again }: { problem: ConvokeError; again: () =
       </button>
     </div>
   );
+}
+
+interface ProblemLineProps {
+  what: string;
+  problem: ConvokeError;
+  children?: ComponentChildren;
+}
+
+/** One line above data: what is wrong with the data, and why. */
+export function ProblemLine({ what, problem, children }: ProblemLineProps): JSX.Element {
+  return (
+    <p class="problem-line" role="alert">
+      <Mark kind="bad" />
+      <span>
+        {what}: {isAway(problem) ? 'the service does not respond.' : problem.detail}
+      </span>
+      {children}
+    </p>
+  );
+}
+
+function OldData({ problem, again }: FailureProps): JSX.Element {
+  useAgain({ problem, again });
+  return (
+    <ProblemLine what="Not up to date" problem={problem}>
+      <button type="button" class="button" onClick={again}>
+        Try again
+      </button>
+    </ProblemLine>
+  );
+}
+
+interface ReadingProps {
+  query: Query<unknown>;
+  /** The lines of the placeholder. */
+  lines?: number;
+}
+
+/** Shown in place of the value of a query while there is none, and above the value when it could not be read again. */
+export function Reading({ query: { value, problem, again }, lines }: ReadingProps): JSX.Element | null {
+  if (problem !== null && value !== null) return <OldData problem={problem} again={again} />;
+  if (problem !== null) return <Failure problem={problem} again={again} />;
+  return value === null ? <Skeleton lines={lines} /> : null;
 }
 
 /** Shown when no instance fails. Without any instance, nothing is called healthy. */
@@ -52,7 +104,7 @@ export function Healthy({ is_any_up, is_any_there }: { is_any_up: boolean; is_an
 }
 
 /** A placeholder while the content is loading, so that the page does not jump. */
-export function Skeleton({ lines = 6 }: { lines?: number }): JSX.Element {
+export function Skeleton({ lines = 6 }: { lines?: number | undefined }): JSX.Element {
   return (
     <div class="skeleton" aria-hidden="true">
       {Array.from({ length: lines }, (_, i) => (

@@ -68,7 +68,8 @@ function Writing({ meeting_id, members, onSent }: ComposerProps): JSX.Element {
       // A text that a person writes before the response arrives stays.
       if (latest.current.text === text) write({ text: '' });
       onSent();
-      await doing(sentInWords(sent, targets), (words) => words);
+      // Not awaited: the next message need not wait until the page knows who got this one.
+      void doing(sentInWords(sent, targets), (words) => words);
     } catch (error) {
       setRefusal(refusalOf(error));
     } finally {

@@ -9,7 +9,7 @@ import { Mark, State } from '../parts/mark.tsx';
 import { useMayChange } from '../parts/may.tsx';
 import { doing } from '../parts/notice.tsx';
 import { Detail, Facts } from '../parts/page.tsx';
-import { Failure, Skeleton } from '../parts/states.tsx';
+import { Reading } from '../parts/states.tsx';
 import { Ago, At } from '../parts/time.tsx';
 import { addressOf } from '../router.ts';
 import { client, may } from '../service.ts';
@@ -47,11 +47,11 @@ function mayConcern({ name, instance_id, meeting_id }: FeedEvent, delivery: Deli
 }
 
 export function DeliveryDetail({ delivery_id, back }: { delivery_id: string; back: string }): JSX.Element {
-  const { value, problem, again } = useDelivery(delivery_id);
+  const query = useDelivery(delivery_id);
+  const { value, again } = query;
   return (
     <Detail title="Delivery" label={`Delivery ${delivery_id}`} back={back} back_label="Close the delivery">
-      {problem !== null && value === null && <Failure problem={problem} again={again} />}
-      {problem === null && value === null && <Skeleton />}
+      <Reading query={query} />
       {value !== null && <DeliveryBody delivery={value} again={again} />}
     </Detail>
   );

@@ -2,16 +2,17 @@ import type { JSX } from 'preact';
 import type { DropDeliveriesInput } from '@convoke/sdk';
 import { Dialog, Form } from '../parts/dialog.tsx';
 import { notify } from '../parts/notice.tsx';
-import { Failure, Skeleton } from '../parts/states.tsx';
+import { Reading } from '../parts/states.tsx';
 import { useQuery } from '../queries.ts';
 import { client, inThisSession } from '../service.ts';
 import { counted } from '../format.ts';
 
 /** Counts the waiting deliveries, and drops them when the user confirms. */
 export function DropDialog({ of, onClose }: { of: DropDeliveriesInput; onClose: () => void }): JSX.Element {
-  const { value, problem, again } = useQuery(`waiting ${of.instance_id ?? ''} ${of.meeting_id ?? ''}`, () =>
+  const query = useQuery(`waiting ${of.instance_id ?? ''} ${of.meeting_id ?? ''}`, () =>
     client.dropDeliveries({ ...of, dry_run: true }),
   );
+  const { value } = query;
   const drop = async (): Promise<void> => {
     let dropped = 0;
     for (let done = false; !done;) {
@@ -24,10 +25,9 @@ export function DropDialog({ of, onClose }: { of: DropDeliveriesInput; onClose: 
   };
   return (
     <Dialog title="Drop pending deliveries?" onClose={onClose}>
-      {problem !== null && value === null && <Failure problem={problem} again={again} />}
-      {problem === null && value === null && <Skeleton lines={2} />}
+      <Reading query={query} lines={2} />
       {value !== null && (
-        <Form action="Drop" is_dangerous onSubmit={drop}>
+        <Form action="Drop" is_dangerous is_ready={value.deliveries > 0} onSubmit={drop}>
           <p>
             {value.deliveries === 0
               ? 'Nothing waits.'

@@ -11,7 +11,7 @@ import { HealthState, Mark } from '../parts/mark.tsx';
 import { mayChange } from '../parts/may.tsx';
 import { doing, showProblem } from '../parts/notice.tsx';
 import { Detail, Facts } from '../parts/page.tsx';
-import { Failure, Skeleton } from '../parts/states.tsx';
+import { Reading, Skeleton } from '../parts/states.tsx';
 import { Ago, At } from '../parts/time.tsx';
 import { is_portal } from '../portal.ts';
 import { addressOf, go } from '../router.ts';
@@ -34,11 +34,12 @@ type Asking = 'edit' | 'rotate' | 'recover' | 'drop' | 'delete' | null;
 export function InstanceDetail({ instance_id, back }: { instance_id: string; back: string }): JSX.Element {
   // Events still arrive while the instance is being deleted: its data must not be requested any more.
   const removing = useRef<Instance | null>(null);
-  const { value, problem, again } = useQuery(
+  const query = useQuery(
     `instance ${instance_id}`,
     () => (removing.current === null ? client.getInstance(instance_id) : Promise.resolve(removing.current)),
     (event) => event.instance_id === instance_id || event.name === 'message.accepted',
   );
+  const { value, again } = query;
   return (
     <Detail
       title={<Foreign>{value?.instance_name || instance_id}</Foreign>}
@@ -46,8 +47,7 @@ export function InstanceDetail({ instance_id, back }: { instance_id: string; bac
       back={back}
       back_label="Close the instance"
     >
-      {problem !== null && value === null && <Failure problem={problem} again={again} />}
-      {problem === null && value === null && <Skeleton />}
+      <Reading query={query} />
       {value !== null && <InstanceBody instance={value} again={again} back={back} removing={removing} />}
     </Detail>
   );

@@ -1,7 +1,7 @@
 import type { JSX } from 'preact';
 import { usePoll, useQuery } from '../queries.ts';
-import { Chart, ChartsProblem, deliveriesOf } from '../parts/chart.tsx';
-import { Failure } from '../parts/states.tsx';
+import { Chart, deliveriesOf } from '../parts/chart.tsx';
+import { Reading } from '../parts/states.tsx';
 import { timeOfDay } from '../parts/time.tsx';
 import { client } from '../service.ts';
 import { counted, durationInWords } from '../format.ts';
@@ -11,18 +11,18 @@ const DAY_S = 86_400;
 
 /** How the attempts at an instance ended in the last day, and how long its deliveries took. */
 export function LastDay({ instance_id }: { instance_id: string }): JSX.Element | null {
-  const { value, problem, again } = useQuery(`history of ${instance_id}`, () => client.getInstanceHistory(instance_id));
+  const query = useQuery(`history of ${instance_id}`, () => client.getInstanceHistory(instance_id));
+  const { value, problem, again } = query;
   usePoll(again, AGAIN_MS);
-  if (value === null) return problem === null ? null : <Failure problem={problem} again={again} />;
+  if (value === null) return problem === null ? null : <Reading query={query} />;
   const { starts_at, step_s, counting_since, delivered, failed_attempts, p50_ms, p95_ms } = value;
   const sum = (counts: readonly number[]): number => counts.reduce((all, each) => all + each, 0);
   const succeeded = sum(delivered);
   const attempts = succeeded + sum(failed_attempts);
-  const stale = problem !== null && <ChartsProblem what="The last day is not up to date" problem={problem} />;
   if (attempts === 0)
     return (
       <>
-        {stale}
+        <Reading query={query} />
         <p class="faint">No attempts since {timeOfDay(counting_since)}.</p>
       </>
     );
@@ -35,7 +35,7 @@ export function LastDay({ instance_id }: { instance_id: string }): JSX.Element |
   const share = Math.floor((100 * succeeded) / attempts);
   return (
     <>
-      {stale}
+      <Reading query={query} />
       <p>
         {share} % of {counted(attempts, 'attempt')} succeeded, since {timeOfDay(counting_since)}.
       </p>

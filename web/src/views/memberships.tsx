@@ -8,7 +8,7 @@ import { Icon } from '../parts/icons.tsx';
 import { HealthMark } from '../parts/mark.tsx';
 import { May, MayChange, mayChange } from '../parts/may.tsx';
 import { doing } from '../parts/notice.tsx';
-import { Failure, Skeleton } from '../parts/states.tsx';
+import { Reading } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
 import { addressOf } from '../router.ts';
 import { client } from '../service.ts';
@@ -52,17 +52,17 @@ export function MeetingsOf({ instance }: { instance: Instance }): JSX.Element {
   const { instance_id, agent_ids } = instance;
   const may_change = mayChange(instance);
   const [is_joining, setJoining] = useState(false);
-  const { value, problem, again } = useQuery(
+  const query = useQuery(
     `meetings of ${instance_id}`,
     () => meetingsOf(instance_id),
     (event) => event.instance_id === instance_id && CHANGES.has(event.name),
   );
+  const { value, again } = query;
   const leave = (member: MeetingInstance): void =>
     void leaving(member, `It left ${member.meeting_id}.`, again).then(again);
   return (
     <>
-      {value === null && problem === null && <Skeleton lines={2} />}
-      {value === null && problem !== null && <Failure problem={problem} again={again} />}
+      <Reading query={query} lines={2} />
       <ul class="members">
         {value?.memberships.map((member) => {
           const { meeting_id, left_at, agent_ids } = member;

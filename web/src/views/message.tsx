@@ -5,7 +5,7 @@ import type { Delivery } from '@convoke/sdk';
 import { Copy } from '../parts/copy.tsx';
 import { Foreign } from '../parts/foreign.tsx';
 import { StateMark } from '../parts/mark.tsx';
-import { Failure, Skeleton } from '../parts/states.tsx';
+import { Reading } from '../parts/states.tsx';
 import { At } from '../parts/time.tsx';
 import { addressOf } from '../router.ts';
 import { counted, some, whyInWords } from '../format.ts';
@@ -219,15 +219,15 @@ function Marks({ deliveries, names, message_id, seq, opened, onOpen, is_traced, 
 }
 
 function DeliveryDetail({ delivery_id, name }: { delivery_id: string; name: string }): JSX.Element {
-  const { value, problem, again } = useDelivery(delivery_id);
+  const query = useDelivery(delivery_id);
+  const { value, again } = query;
   const box = useRef<HTMLDivElement>(null);
   const is_there = value !== null;
   // Not again after a further attempt: the user may read something else by then.
   useEffect(() => box.current?.scrollIntoView({ block: 'nearest' }), [is_there]);
   return (
     <div class="delivery-detail" ref={box} role="group" aria-label={`Delivery to ${name}`}>
-      {problem !== null && value === null && <Failure problem={problem} again={again} />}
-      {value === null && problem === null && <Skeleton lines={2} />}
+      <Reading query={query} lines={2} />
       {value !== null && (
         <>
           <DeliveryStatus delivery={value} again={again} />

@@ -4,12 +4,12 @@ import type { Counts } from '@convoke/sdk';
 import { usePoll, useQuery } from '../queries.ts';
 import { type FeedEvent, feed } from '../feed.ts';
 import { type Points, useHistory } from '../history.ts';
-import { Chart, ChartsProblem, deliveriesOf, type Line } from '../parts/chart.tsx';
+import { Chart, deliveriesOf, type Line } from '../parts/chart.tsx';
 import { Choice } from '../parts/choice.tsx';
 import { useHeld, usePointed } from '../parts/held.ts';
 import { Mark, type MarkKind } from '../parts/mark.tsx';
 import { Page } from '../parts/page.tsx';
-import { Empty, Skeleton } from '../parts/states.tsx';
+import { Empty, ProblemLine, Skeleton } from '../parts/states.tsx';
 import { Ago, At } from '../parts/time.tsx';
 import { addressOf } from '../router.ts';
 import { client } from '../service.ts';
@@ -48,7 +48,7 @@ export function Now(): JSX.Element {
           <Empty title="Charts show the whole service. Your key sees a part of it." />
         ) : (
           <div class="charts">
-            {hasGap(points) && problem !== null && <ChartsProblem what="The charts cannot be read" problem={problem} />}
+            {hasGap(points) && problem !== null && <ProblemLine what="The charts cannot be read" problem={problem} />}
             <Throughput points={points} />
             <Latency points={points} />
           </div>

@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Instance, Recovered } from '@convoke/sdk';
 import { Dialog, Form, TextField } from '../parts/dialog.tsx';
 import { notify, showProblem } from '../parts/notice.tsx';
-import { Failure, Skeleton } from '../parts/states.tsx';
+import { Reading } from '../parts/states.tsx';
 import type { FeedEvent } from '../feed.ts';
 import { useQuery } from '../queries.ts';
 import { client, inThisSession } from '../service.ts';
@@ -24,11 +24,12 @@ export function RecoverDialog({ instance, onClose }: { instance: Instance; onClo
   // Leaving the dialog, also with the back button, ends the queuing. The deliveries that are left stay failed.
   useEffect(() => cancel, []);
   const [progress, setProgress] = useState<Omit<ProgressProps, 'onCancel'> | null>(null);
-  const { value, problem, again } = useQuery(
+  const query = useQuery(
     of === null ? null : `recoverable ${instance_id} ${JSON.stringify(of)}`,
     () => client.recover(instance_id, { ...(of as Span), dry_run: true }),
     (event) => event.instance_id === instance_id && mayCount(event),
   );
+  const { value } = query;
 
   const send = async (): Promise<void> => {
     if (of === null) return;
@@ -69,8 +70,7 @@ export function RecoverDialog({ instance, onClose }: { instance: Instance; onClo
           <TextField label="Until" type="datetime-local" value={end} onChange={setEnd} hint="Now, when it is empty." />
           <div role="status">
             {of === null && <p class="hint">Choose a time that begins before it ends.</p>}
-            {of !== null && value === null && problem === null && <Skeleton lines={1} />}
-            {problem !== null && value === null && <Failure problem={problem} again={again} />}
+            {of !== null && <Reading query={query} lines={1} />}
             {of !== null && value !== null && <Estimate found={value} instance={instance} />}
           </div>
         </Form>

@@ -4,7 +4,7 @@ import { counted, some, whyInWords } from '../format.ts';
 import { Id } from '../parts/copy.tsx';
 import { StateMark } from '../parts/mark.tsx';
 import { Foreign } from '../parts/foreign.tsx';
-import { Failure, Skeleton } from '../parts/states.tsx';
+import { Reading } from '../parts/states.tsx';
 import { useQuery } from '../queries.ts';
 import { addressOf } from '../router.ts';
 import { client } from '../service.ts';
@@ -14,7 +14,7 @@ type Brief = MessageTrace['answered'][number];
 
 /** The messages that led to a message, its answers, and the agents that it woke. */
 export function Trace({ message_id, seq }: { message_id: string; seq: number }): JSX.Element {
-  const { value, problem, again } = useQuery(
+  const query = useQuery(
     `trace ${message_id}`,
     () => client.getMessage(message_id),
     // A change of an instance or of the meeting changes why a delivery waits.
@@ -24,10 +24,10 @@ export function Trace({ message_id, seq }: { message_id: string; seq: number }):
       name.startsWith('delivery.') ||
       name.startsWith('instance.'),
   );
+  const { value } = query;
   return (
     <div class="delivery-detail" role="group" aria-label={`Trace of message ${seq}`}>
-      {problem !== null && value === null && <Failure problem={problem} again={again} />}
-      {value === null && problem === null && <Skeleton lines={2} />}
+      <Reading query={query} lines={2} />
       {value !== null && (
         <>
           <Briefs title="What led to it" empty="It answers nothing." briefs={value.answered.toReversed()} />
