@@ -611,6 +611,7 @@ describe('an error says what to do:', () => {
       },
       createInvite: (c) => c.createInvite({ meeting_ids: ['m'], agent_ids: ['a'] }),
       session: (c) => c.session(),
+      fetchBackup: (c) => c.fetchBackup('b'),
     };
     for (const body of [
       '{"status":"ok"}',

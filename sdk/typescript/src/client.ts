@@ -457,7 +457,12 @@ export class ConvokeClient {
     backup_id: string,
     options: CallOptions = {},
   ): Promise<BackupProgress | ReadableStream<Uint8Array<ArrayBuffer>>> {
-    return this.#requests.stream<BackupProgress>(['backups', backup_id], options, 'pages_total');
+    return this.#requests.stream<BackupProgress>(
+      ['backups', backup_id],
+      'application/octet-stream',
+      options,
+      'pages_total',
+    );
   }
 
   /** Makes a key. Only this response contains the `token`. The first key must have the scope `admin`. */

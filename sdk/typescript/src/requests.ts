@@ -136,11 +136,12 @@ export class Requests {
   }
 
   /**
-   * The body of a 200 as a stream, or the value of another success. No timeout applies while the stream is read:
-   * only `signal` ends it.
+   * The body of a 200 with this media type as a stream, or the value of another success. No timeout applies while the
+   * stream is read: only `signal` ends it.
    */
   async stream<T>(
     path: Path,
+    type: string,
     { signal }: CallOptions,
     expected: Expected<T>,
   ): Promise<T | ReadableStream<Uint8Array<ArrayBuffer>>> {
@@ -149,7 +150,8 @@ export class Requests {
     try {
       const headers = this.headersWith();
       const response = await this.fetch(url, { headers, redirect: 'manual', signal: signal ?? null });
-      if (response.status === 200 && response.body !== null) return response.body;
+      const is_stream = response.status === 200 && response.headers.get('content-type') === type;
+      if (is_stream && response.body !== null) return response.body;
       return parseResponse(response, await response.text(), url, parserOf(expected));
     } catch (error) {
       if (error instanceof ConvokeError) throw error;
