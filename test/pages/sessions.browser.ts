@@ -268,6 +268,22 @@ describe('a session on a page', { concurrency: 3 }, () => {
     });
   });
 
+  test('has ended when its cookie is gone, and the page says so', async (t) => {
+    const service = await startService(t);
+    const { token } = await service.endOpenMode();
+    await visitor.visit(service.url, { path: '/meetings', allowed: /401/ }, async (page) => {
+      await enter(page, token);
+      await isLive(page);
+      // The service removes the cookie of a session that has ended when a page asks who is signed in.
+      await page.context().clearCookies();
+      await service.send('new', {});
+      await page
+        .getByRole('alert')
+        .getByText(/^You were signed out: your session has ended/)
+        .waitFor();
+    });
+  });
+
   test('says that the service does not respond only until it responds', async (t) => {
     const service = await startService(t);
     await visitor.visit(service.url, { path: NO_VIEW, allowed: /ERR_FAILED|502/ }, async (page) => {

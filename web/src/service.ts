@@ -67,7 +67,9 @@ export const client = new ConvokeClient({
     const { value } = session;
     const response = await fetch(input, is_portal ? byLink(init) : bySession(init));
     if (value === null || value.state === 'signed_out') return response;
-    const code = await whySignIn(response);
+    const refused = await whySignIn(response);
+    // The service removes the cookie of a session that has ended, when somebody asks it for the session.
+    const code = refused === 'api_key_missing' && value.state === 'signed_in' ? 'session_ended' : refused;
     // In another tab somebody signed in or out, and this tab is about to show that.
     if (!is_portal && value.csrf_token !== keptCsrfToken()) return response;
     // A response to a request of an earlier session says nothing about this session.
@@ -105,7 +107,7 @@ const WHY_SIGN_IN: Record<string, string> = {
   api_key_expired: 'You were signed out: your key has expired. Ask an admin for a new one.',
   session_ended:
     'You were signed out: your session has ended, after 12 hours, because somebody ended it, or because your key was revoked or replaced. A session that began with a link also ends when the service is started again.',
-  api_key_missing: 'The service asks for a key now: the session has ended, or the first key was made.',
+  api_key_missing: 'The service asks for a key now, because the first key was made.',
   csrf_token_wrong: SIGNED_OUT_ELSEWHERE,
 };
 

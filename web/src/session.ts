@@ -76,7 +76,7 @@ function followVersion(): void {
   feed.state.subscribe(() => {
     const { value: state } = feed.state;
     if (state === 'live' && was_lost) (is_portal ? client.session() : sharedSession()).then(noteVersion, () => {});
-    if (state === 'live' || state === 'broken') was_lost = state === 'broken';
+    if (state !== 'connecting') was_lost = state === 'broken';
   });
 }
 
