@@ -107,8 +107,8 @@ export class LateReplies {
     if (read.kind === 'refused') throw invalidField('reply', `cannot be sent: ${read.why}`);
     const { idempotency_key } = reply;
     const trace = reply.trace ?? (await this.#store.messages.get(delivery.message_id))?.trace ?? null;
-    // A reply with an idempotency key may be a repetition, and a repetition can have any place. Other replies begin
-    // after the places that are known to be taken.
+    // A reply with an idempotency key may be a repetition, and a repetition can have any place. So its search begins at
+    // place 0. For any other reply the search begins after the places that are known to be taken.
     const from = idempotency_key === undefined ? (this.#counts.get(delivery_id) ?? 0) : 0;
     const fingerprint = idempotency_key === undefined ? randomUUID() : hash('sha256', idempotency_key, 'base64');
     for (let place = from; place < REPLIES_MAX; place++) {

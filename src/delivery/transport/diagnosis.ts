@@ -42,7 +42,7 @@ export async function diagnose(
   const { retry_after: _, detail, kept_body: __, ...shown } = result;
   const has_responded = result.status_code !== null && OUTCOMES[result.outcome].reached;
   if (runtime === null || !has_responded) {
-    // A push that failed before its first stage has its detail nowhere else.
+    // When a push failed before its first stage, no stage shows the detail, so the advice has it.
     const what = result.status_code === null ? `Failed: ${detail}. ` : '';
     return { success: result.outcome === 'ok', ...shown, advice: `${what}${adviceFor(shown)}` };
   }

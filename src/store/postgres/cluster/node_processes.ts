@@ -30,10 +30,10 @@ const NO_SIGNAL = 0;
  * A node leaves a note of its process on its host. Another node of the same user on the same running kernel can then
  * see that the process has ended, and need not wait until the lease of that node ends.
  *
- * The file proves that the node ran on this kernel. The boot id alone would not prove that: machines that were cloned
- * while they ran have the same boot id. The text names the namespaces in which the number of the process is valid, and
- * the time at which the process started, because the kernel uses numbers again. A paused process or a zombie still
- * exists. When a part is missing or cannot be read, nothing is proven, and the lease decides.
+ * The note is a file, and its presence proves that the node ran on this kernel. The boot id alone would not prove that:
+ * machines that were cloned while they ran have the same boot id. The note has the pid, the namespaces in which the pid
+ * is valid, and the time at which the process started, because the kernel gives a pid to another process later. A paused
+ * process or a zombie still exists. When a part is missing or cannot be read, nothing is proven, and the lease decides.
  */
 export class NodeProcesses {
   readonly #tag: string;
