@@ -6,9 +6,18 @@ import { refusedPort } from '@convoke/sdk';
 import { EXIT } from '../../src/cli/program/exit.ts';
 import { clientFor } from '../../src/cli/program/api.ts';
 import { convoke, start, temporaryDirectory } from '../support/command_line.ts';
+import { isFree } from '../support/free_port.ts';
 
 /** Above the largest port that the standard names. */
 const PORT_MAX = 10_100;
+
+/** A port that fetch refuses and that nothing on this machine uses. */
+async function freeRefusedPort(): Promise<number> {
+  for (let port = PORT_MAX; port > 1_024; port--) {
+    if (refusedPort(`http://127.0.0.1:${port}/`) !== null && (await isFree(port))) return port;
+  }
+  throw new Error('every port that fetch refuses is in use');
+}
 
 test('the refused ports are those that fetch of this Node refuses', async () => {
   const connecting = new Error('this port is not refused');
@@ -40,7 +49,8 @@ test('a command names the port and ends with 2', () => {
 });
 
 test('serve and doctor warn of a refused port, which only other clients and a proxy reach', async (t) => {
-  const flags = ['--port', '10080', '--data', temporaryDirectory(t)];
+  const port = await freeRefusedPort();
+  const flags = ['--port', String(port), '--data', temporaryDirectory(t)];
   const child = start(['serve', ...flags, '--log-format', 'json']);
   let log = '';
   child.stderr!.on('data', (chunk: Buffer) => (log += chunk.toString()));
@@ -48,7 +58,8 @@ test('serve and doctor warn of a refused port, which only other clients and a pr
   await Promise.race([once(child.stdout!, 'data'), ended]);
   child.kill('SIGTERM');
   await ended;
-  assert.match(log, /"level":40[^\n]*"port 10080 belongs to another protocol, [^\n]*; choose another with --port"/);
+  const why = `port ${port} belongs to another protocol, [^\\n]*`;
+  assert.match(log, new RegExp(`"level":40[^\\n]*"${why}; choose another with --port"`));
   const { stdout } = await convoke(['doctor', ...flags]);
-  assert.match(stdout, /\nwarn +port +port 10080 belongs to another protocol, .*: choose another with --port\n/);
+  assert.match(stdout, new RegExp(`\\nwarn +port +${why}: choose another with --port\\n`));
 });
