@@ -51,13 +51,19 @@ async function node() {
   return { clock, crowd, given, partitions, resumed, renewWith, held };
 }
 
-test('a partition that is lost, taken, released and taken again waits for the attempt of the first hold', async () => {
-  const { crowd, given, resumed, renewWith, held } = await node();
-  await renewWith(1);
-  const first = held();
+/** A node that has lost its partition while an attempt was in flight, and has taken it again. */
+async function nodeThatTookAgain() {
+  const taken = await node();
+  await taken.renewWith(1);
+  const first = taken.held();
   first.attemptStarts();
-  await renewWith(null);
-  await renewWith(3);
+  await taken.renewWith(null);
+  await taken.renewWith(3);
+  return { ...taken, first };
+}
+
+test('a partition that is lost, taken, released and taken again waits for the attempt of the first hold', async () => {
+  const { crowd, given, resumed, renewWith, held, first } = await nodeThatTookAgain();
   assert.equal(held().paused, true);
   await renewWith(3, crowd);
   await renewWith(3, crowd);
@@ -72,12 +78,7 @@ test('a partition that is lost, taken, released and taken again waits for the at
 });
 
 test('a partition that is to be released is released when the attempt of an earlier hold has ended', async () => {
-  const { clock, crowd, given, renewWith, held } = await node();
-  await renewWith(1);
-  const first = held();
-  first.attemptStarts();
-  await renewWith(null);
-  await renewWith(3);
+  const { clock, crowd, given, renewWith, first } = await nodeThatTookAgain();
   await renewWith(3, crowd);
   await clock.settle();
   assert.deepEqual(given.released, []);

@@ -2,16 +2,16 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { BACKOFF_MAX_MS } from '../../src/domain/delivery.ts';
-import { AheadClock } from '../support/ahead_clock.ts';
 import { seriousIn } from '../support/axe.ts';
 import { useVisitor } from '../support/browser.ts';
 import { startService } from '../support/service.ts';
+import { SetClock } from '../support/set_clock.ts';
 
 const visitor = useVisitor();
 
 describe('a delivery', { concurrency: 2 }, () => {
   test('that waits for a machine that is down has another mark than one that waits for its time, also when that changes', async (t) => {
-    const clock = new AheadClock();
+    const clock = new SetClock();
     // No attempt begins by itself.
     const service = await startService(t, { retry_schedule: Array.from({ length: 12 }, () => '24h').join(',') }, clock);
     const registration = { instance_id: 'box', instance_name: 'GPU box' };

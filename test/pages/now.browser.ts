@@ -3,11 +3,11 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Counts, ServiceHistory } from '@convoke/sdk';
 import type { Page, Response } from 'playwright-core';
-import { AheadClock } from '../support/ahead_clock.ts';
 import { seriousIn } from '../support/axe.ts';
 import { useVisitor } from '../support/browser.ts';
 import { startReceiver } from '../support/receiver.ts';
 import { startService } from '../support/service.ts';
+import { SetClock } from '../support/set_clock.ts';
 import { until } from '../support/wait.ts';
 
 const visitor = useVisitor();
@@ -41,7 +41,7 @@ const isDuration = (text: string): boolean => / (ms|s)$/.test(text);
 
 describe('the page Now', { concurrency: 2 }, () => {
   test('draws what happened before it was opened: 5 minutes, an hour and a day, with attempts that failed', async (t) => {
-    const clock = new AheadClock();
+    const clock = new SetClock();
     const service = await startService(t, {}, clock);
     await service.member(t, 'm');
     const ill = await service.member(t, 'm', { behaviour: { status: 500 } });
@@ -178,7 +178,9 @@ describe('the page Now', { concurrency: 2 }, () => {
 
   test('leads to a machine, whose page says how its last day went', async (t) => {
     // No step of ten minutes ends while the test counts.
-    const service = await startService(t, {}, new AheadClock(600_000 - (Date.now() % 600_000)));
+    const clock = new SetClock();
+    clock.jump(600_000 - (Date.now() % 600_000));
+    const service = await startService(t, {}, clock);
     const { instance_id, receiver } = await service.member(t, 'm', { behaviour: { status: 202 } });
     await service.settled(await service.send('m', {}));
     receiver.behaviour = { status: 200 };

@@ -5,18 +5,18 @@ import { describe, test, type TestContext } from 'node:test';
 import type { OpenSession, Page as ListOf, SentMessage, ServiceNode, Session } from '@convoke/sdk';
 import type { Page } from 'playwright-core';
 import { BACKOFF_MAX_MS } from '../../src/domain/delivery.ts';
-import { AheadClock } from '../support/ahead_clock.ts';
 import { seriousIn } from '../support/axe.ts';
 import { follow, useVisitor } from '../support/browser.ts';
 import { startDemo } from '../support/demo_page.ts';
 import { pushOf, startReceiver } from '../support/receiver.ts';
 import { messagesPath, type Service, startService } from '../support/service.ts';
+import { SetClock } from '../support/set_clock.ts';
 import { until } from '../support/wait.ts';
 
 const visitor = useVisitor();
 
 /** Starts a service that tries nothing again while a test runs, however slow the machine is. */
-async function start(t: TestContext, clock?: AheadClock): Promise<{ service: Service; url: string }> {
+async function start(t: TestContext, clock?: SetClock): Promise<{ service: Service; url: string }> {
   const service = await startService(t, { retry_schedule: '24h,24h,24h' }, clock);
   return { service, url: service.url };
 }
@@ -120,7 +120,7 @@ describe('the pages', { concurrency: 3 }, () => {
   });
 
   test('the composer shows who will get the message: at once, later, or not at all', async (t) => {
-    const clock = new AheadClock();
+    const clock = new SetClock();
     const { service, url } = await start(t, clock);
     const member = (agent: string, instance_name: string) =>
       service.member(t, 'ears', { agent_ids: [agent], registration: { instance_name } });
