@@ -338,6 +338,7 @@ export class Partitions {
   #release(partition: Partition): void {
     this.#releasing.add(partition);
     partition.paused = true;
+    // An attempt of an earlier hold is in flight: when it has ended, `#onEnded` goes on with the release.
     if (this.#ending.has(partition.partition_no)) return;
     partition.onIdle = () => void this.#finishRelease(partition);
     if (partition.in_flight === 0) partition.onIdle();
