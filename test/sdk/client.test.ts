@@ -56,10 +56,11 @@ const SENT = {
 const ANY = {
   ...SENT,
   ...Object.fromEntries(
-    'instance_id step_s webhook_secret recovered left_at success instances delivery_id deliveries done backup_id key_id link api_key state'
+    'instance_id step_s webhook_secret recovered left_at success instances delivery_id deliveries done backup_id key_id api_key state'
       .split(' ')
       .map((field) => [field, `the ${field}`]),
   ),
+  link: 'http://127.0.0.1:8080/join/the-secret',
   data: [],
 };
 
@@ -610,6 +611,7 @@ describe('an error says what to do:', () => {
         if (result?.status === 'rejected') throw result.reason;
       },
       createInvite: (c) => c.createInvite({ meeting_ids: ['m'], agent_ids: ['a'] }),
+      metrics: (c) => c.metrics(),
       session: (c) => c.session(),
       fetchBackup: (c) => c.fetchBackup('b'),
     };
@@ -621,6 +623,7 @@ describe('an error says what to do:', () => {
       '[]',
       'null',
       '"link"',
+      '{"link":"not a URL"}',
     ]) {
       const { client } = await start(t, (response) => response.end(body));
       for (const [name, call] of Object.entries(calls)) {

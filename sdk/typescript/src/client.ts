@@ -1,4 +1,4 @@
-import { errorFromResponse } from './error.ts';
+import { errorFromProxy, errorFromResponse } from './error.ts';
 import { listen, type EventsOptions } from './events.ts';
 import { type PushInHand, Puller, type PullOptions } from './pull.ts';
 import type { RawJson } from './raw_json.ts';
@@ -505,11 +505,13 @@ export class ConvokeClient {
    * Makes a one-time link that lets a machine into meetings. Only this response contains the `link`. The link begins
    * with the public_url of the service, or else with base_url. Only admins may make, list and revoke invites.
    */
-  async createInvite(input: CreateInviteInput, options?: CallOptions): Promise<InviteWithLink> {
-    const made = await this.#requests.call<InviteWithLink>('POST', ['invites'], { ...options, body: input }, 'link');
-    if (made.is_public_url) return made;
-    // Behind a proxy the service may not know its own address, but this client does.
-    return { ...made, link: `${this.base_url}${new URL(made.link).pathname}` };
+  createInvite(input: CreateInviteInput, options?: CallOptions): Promise<InviteWithLink> {
+    return this.#requests.call('POST', ['invites'], { ...options, body: input }, (text) => {
+      const made = JSON.parse(text) as InviteWithLink;
+      const { pathname } = new URL(made.link);
+      // Behind a proxy the service may not know its own address, but this client does.
+      return made.is_public_url ? made : { ...made, link: `${this.base_url}${pathname}` };
+    });
   }
 
   /** The invites of the last 30 days, the latest first, without their links. */
@@ -625,6 +627,7 @@ export class ConvokeClient {
     const url = `${this.base_url}/metrics`;
     return this.#requests.ask('GET', url, options, (response, text) => {
       if (!response.ok) throw errorFromResponse(response, text, url, Date.now());
+      if (!text.startsWith('# HELP ')) throw errorFromProxy(response, url);
       return text;
     });
   }
