@@ -289,6 +289,22 @@ describe('the way out for machines that pull', () => {
     );
   });
 
+  test('names the deadline in the reason of a timeout, however late its timer is', async (t) => {
+    const { clock, pull, push, results } = setUp();
+    pull();
+    push('a');
+    await clock.advance(1);
+    const now = clock.now.bind(clock);
+    const shortly_before = now() + WAY.ack_timeout_ms - 1_000;
+    t.mock.method(clock, 'now', () => now() + (now() < shortly_before ? 0 : 2_000));
+    await clock.advance(31_000);
+    assert.deepEqual(
+      results.map((each) => each?.detail),
+      ['no result within 30 s'],
+    );
+    assert.ok(results[0]!.duration_ms > 31_000, `control: the timer was late, after ${results[0]!.duration_ms} ms`);
+  });
+
   test('takes back what did not leave, and what another node continues', async () => {
     const { clock, transport, ends, pull, push, results } = setUp();
     const waiting = pull();

@@ -245,7 +245,7 @@ export class PullTransport implements Transport {
 
   #handOut(pull: WaitingPull, push: Push, ack_timeout_ms: number, resolve: (result: PushResult | null) => void): void {
     const { instance } = pull;
-    const times = { started_at: this.#clock.now(), deadline_at: this.#clock.wall() + ack_timeout_ms };
+    const times = { started_at: this.#clock.now(), deadline_at: this.#clock.wall() + ack_timeout_ms, ack_timeout_ms };
     const awaited = new AwaitedResult(push, pull, times, resolve, this.#onDeadline);
     instance.handOut(awaited);
     this.#room.take(awaited.owner, push.body.byteLength);
@@ -337,9 +337,8 @@ export class PullTransport implements Transport {
   }
 
   readonly #onDeadline = (awaited: AwaitedResult): void => {
-    const empty = this.#emptyResult(awaited);
-    const detail = `no result within ${Math.round(empty.duration_ms / 1000)} s`;
-    this.#settle(awaited, { ...empty, outcome: 'timeout', detail });
+    const detail = `no result within ${Math.round(awaited.ack_timeout_ms / 1000)} s`;
+    this.#settle(awaited, { ...this.#emptyResult(awaited), outcome: 'timeout', detail });
   };
 
   #giveBack(pushes: readonly AwaitedResult[]): void {

@@ -83,6 +83,7 @@ export class AwaitedResult extends WheelEntry implements HandedOut {
   /** When the push was handed out, on the steady clock. */
   readonly started_at: number;
   readonly deadline_at: number;
+  readonly ack_timeout_ms: number;
   readonly instance: PullingInstance;
   /** The owner of the instance when the push was handed out. */
   readonly owner: PullOwner;
@@ -94,7 +95,7 @@ export class AwaitedResult extends WheelEntry implements HandedOut {
   constructor(
     push: Push,
     { instance, request: { pull_id } }: WaitingPull,
-    { started_at, deadline_at }: { started_at: number; deadline_at: number },
+    times: { started_at: number; deadline_at: number; ack_timeout_ms: number },
     resolve: (result: PushResult | null) => void,
     onTimeout: (awaited: AwaitedResult) => void,
   ) {
@@ -102,8 +103,9 @@ export class AwaitedResult extends WheelEntry implements HandedOut {
     this.delivery_id = push.headers['webhook-id'] as string;
     this.attempt = Number(push.headers['convoke-attempt']);
     this.push = push;
-    this.started_at = started_at;
-    this.deadline_at = deadline_at;
+    this.started_at = times.started_at;
+    this.deadline_at = times.deadline_at;
+    this.ack_timeout_ms = times.ack_timeout_ms;
     this.instance = instance;
     this.owner = instance.owner;
     this.pull_id = pull_id;
