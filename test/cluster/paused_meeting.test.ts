@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
 import type { DroppedDeliveries, ServiceNode } from '@convoke/sdk';
+import { openStream } from '../support/event_stream.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import { startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
@@ -22,7 +23,11 @@ test('a pause also holds on the other node, and so do a drop and the end of the 
   const set = (paused: boolean) => first.request('PATCH', '/api/v1/meetings/loud/', { body: { paused } });
   const pending = (service: typeof first) =>
     service.get<{ data: unknown[] }>('/api/v1/deliveries/?meeting_id=loud&state=pending&limit=100');
+  const stream = await openStream(`${second.url}/api/v1/events/`);
+  t.after(() => stream.close());
   assert.equal((await set(true)).status, 200);
+  // The second node learns of the pause a moment later, and then of its event, which takes the same way.
+  await stream.some(1, ({ name }) => name === 'meeting.changed');
   await second.send('loud', { dropped: true });
   const dropped = await second.request<DroppedDeliveries>('POST', '/api/v1/deliveries/drop/', {
     body: { meeting_id: 'loud' },
