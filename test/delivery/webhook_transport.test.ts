@@ -24,6 +24,7 @@ import type { Push, PushResult, StageReport } from '../../src/delivery/transport
 import { RESPONSE_BYTES_MAX } from '../../src/delivery/transport/response.ts';
 import { createWebhookTransport } from '../../src/delivery/transport/webhook_transport.ts';
 import type { WebhookTransport, WebhookTransportOptions } from '../../src/delivery/transport/webhook_transport.ts';
+import { freePort } from '../support/free_port.ts';
 import { startScriptedDns } from '../support/scripted_dns.ts';
 import { STREAM_BYTES_MAX } from '../../src/domain/runtimes/event_stream.ts';
 import { beforeTimer, until, WAIT_MS_MAX } from '../support/wait.ts';
@@ -762,7 +763,7 @@ describe('kept connections', { concurrency: true }, () => {
   test('sending again happens within the same deadline', async (t) => {
     const receiver = await answering(t, (socket, request) => {
       if (request === 1) socket.write(OK);
-      else if (request === 2) setTimeout(() => socket.end(), SHORT_DEADLINE_MS / 2);
+      else if (request === 2) setTimeout(() => socket.end(), SHORT_DEADLINE_MS / 4);
     });
     const transport = transportFor(t, { deadline_ms: SHORT_DEADLINE_MS });
     await transport.push(pushTo(receiver.url));
@@ -856,11 +857,7 @@ describe('kept connections', { concurrency: true }, () => {
 
 describe('a connection that cannot be made', { concurrency: true }, () => {
   test('is refused where nothing listens', async (t) => {
-    const server = createServer().listen(0, '127.0.0.1');
-    await once(server, 'listening');
-    const { port } = server.address() as AddressInfo;
-    server.close();
-    await once(server, 'close');
+    const port = await freePort();
     const result = await transportFor(t).push(pushTo(`http://127.0.0.1:${port}/`));
     assert.deepEqual(outcomeOf(result), ['connect_refused', null]);
     assert.equal(result.detail, `connection refused: port ${port}`);
@@ -890,11 +887,12 @@ describe('a connection that cannot be made', { concurrency: true }, () => {
 
   test('goes to the next address where the first refuses', async (t) => {
     const server = createHttpServer((_request, response) => response.end());
-    server.listen(0, '::1');
+    // At 127.0.0.1, another program could have a port that the system gave for ::1.
+    const port = await freePort();
+    server.listen(port, '::1');
     await once(server, 'listening');
     t.after(() => server.closeAllConnections());
     t.after(() => server.close());
-    const { port } = server.address() as AddressInfo;
     const result = await transportFor(t).push(pushTo(`http://localhost:${port}/`));
     assert.deepEqual(outcomeOf(result), ['ok', 200], result.detail);
     assert.match(result.stages[1]!.detail, /^::1 port/);
@@ -1084,7 +1082,7 @@ describe('TLS', { concurrency: true }, () => {
 });
 
 test('an answer that had arrived counts, though this process was too busy to read it before the deadline', async (t) => {
-  const deadline_ms = 100;
+  const deadline_ms = SHORT_DEADLINE_MS;
   const receiver = await answering(t, (socket) => {
     socket.write(OK);
     const busy_until_ms = performance.now() + deadline_ms * 1.5;
