@@ -8,13 +8,14 @@ import { after, test, type TestContext } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { CuttingProxy } from '../support/cutting_proxy.ts';
 import { PostgresServer } from '../support/postgres_server.ts';
+import { until } from '../support/wait.ts';
 import type { Arrival, Record, Sent } from './checker.ts';
 import { Nodes } from './cluster.ts';
 import { assertClean } from './run.ts';
 
 const LOAD_MS = 2_000;
-/** After this time the standby has all accepted messages, and the results are written. */
-const SETTLED_MS = 1_000;
+/** After this time the standby has all accepted messages, and the results are written: on a busy machine too. */
+const SETTLED_MS = 3_000;
 /** For how long nodes go on with what they have in memory, before they notice that the database went back. */
 const NOTICED_MS = 2_000;
 /** How soon all messages are delivered that are accepted after the database went back. */
@@ -72,20 +73,23 @@ async function flowsOn(t: TestContext, database: Database): Promise<void> {
   await pause(SETTLED_MS);
   const lost_from_ms = Date.now();
   await database.losesFromHere();
-  const at_risk = sent.length;
-  await pause(LOAD_MS);
-  const lost = sent.slice(at_risk).filter(({ result }) => result === 'ok').length;
+  /** Waits for load, also where the nodes need a while for a new connection to the database. */
+  const acceptedSince = async (from: number): Promise<number> => {
+    const count = (): number => sent.slice(from).filter(({ result }) => result === 'ok').length;
+    await until('load', count, (accepted) => accepted > 20);
+    await pause(LOAD_MS);
+    return count();
+  };
+  const lost = await acceptedSince(sent.length);
   await database.goesBack();
   const back_at_ms = Date.now();
   const before = sent.length;
-  await pause(LOAD_MS);
-  const since = sent.slice(before).filter(({ result }) => result === 'ok').length;
+  const since = await acceptedSince(before);
   const ended_at = performance.now();
   const record = await nodes.record();
   const took_ms = Math.round(performance.now() - ended_at);
   const ids = idsForSeveral(record.sent, record.received);
   t.diagnostic(`${lost} were answered and may be lost, ${since} accepted since; all delivered after ${took_ms} ms`);
-  assert.ok(lost > 20 && since > 20, 'there was load before and after');
   assert.deepEqual(ids, []);
   assert.ok(took_ms < DELIVERED_MS_MAX, `it took ${took_ms} ms`);
   const forgotten = { from_ms: lost_from_ms - SETTLED_MS, to_ms: back_at_ms + NOTICED_MS };
