@@ -66,20 +66,21 @@ test('two nodes whose PostgreSQL stands still, with every connection open, end o
   const nodes = await twoNodes(t, server.urlOf('postgres'));
   const client = new pg.Client(server.urlOf('postgres'));
   await client.connect();
-  const { rows } = await client.query<{ pid: number }>(
-    'SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()',
-  );
-  await client.end();
+  // Stops the main process first: it would start other processes, and would forget the numbers of those that end.
   const [main = ''] = readFileSync(join(server.directory, 'data/postmaster.pid'), 'utf8').split('\n');
-  const signal = (name: NodeJS.Signals): void => {
-    // Stops the main process first, because it would start other processes.
-    for (const pid of [Number(main), ...rows.map((row) => row.pid)]) process.kill(pid, name);
+  const stopped: number[] = [];
+  const stopOne = (pid: number): void => {
+    process.kill(pid, 'SIGSTOP');
+    stopped.push(pid);
   };
-  signal('SIGSTOP');
   t.after(async () => {
-    signal('SIGCONT');
+    for (const pid of stopped) process.kill(pid, 'SIGCONT');
+    await client.end();
     await server.stop();
   });
+  stopOne(Number(main));
+  const others = 'SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()';
+  for (const { pid } of (await client.query<{ pid: number }>(others)).rows) stopOne(pid);
   await assertEnd(t, nodes);
 });
 
