@@ -38,7 +38,7 @@ class Laptop {
     this.client = new ConvokeClient({ base_url: `http://127.0.0.1:${proxy.port}`, send_attempts_max: 1 });
     const meetings = MEETINGS.flatMap((meeting_id) => ['--meeting', meeting_id]);
     const to = ['--to', runtime.url, '--header', `authorization: Bearer ${TOKEN}`];
-    const args = ['connect', '--agent', 'anna', ...meetings, ...to, '--timeout', '2', '--url', this.client.base_url];
+    const args = ['connect', '--agent', 'anna', ...meetings, ...to, '--timeout', '20', '--url', this.client.base_url];
     this.connect = start(args);
     for (const stream of [this.connect.stdout!, this.connect.stderr!])
       stream.on('data', (chunk: Buffer) => (this.output += chunk.toString()));
@@ -54,12 +54,17 @@ class Laptop {
     const service = await serve(data, { flags: FLAGS });
     const proxy = await CuttingProxy.start(Number(new URL(service.url).port));
     const laptop = new Laptop(t, data, service, proxy, await startReceiver(t));
-    await until(
-      'the connection',
-      () => laptop.output,
-      (output) => output.includes('takes part in one, two, three as anna'),
-    );
+    await laptop.says(/takes part in one, two, three as anna/);
     return laptop;
+  }
+
+  /** Waits until the command has said so. */
+  async says(what: RegExp): Promise<void> {
+    await until(
+      `the command to say ${what}`,
+      () => this.output,
+      (output) => what.test(output),
+    );
   }
 
   /** Kills the service, and starts it again on another port behind the same proxy. */
@@ -137,7 +142,7 @@ describe('convoke connect', () => {
     await laptop.delivered();
     assert(wire.includes('/api/v1/instances/anna/pull/'), 'the wire was seen');
     assert(!wire.includes(TOKEN));
-    assert.match(laptop.output, /\d\d:\d\d:\d\d  two #1  200  /);
+    await laptop.says(/\d\d:\d\d:\d\d  two #1  200  /);
   });
 
   test('the service is killed and started again under load', async (t) => {
@@ -151,7 +156,7 @@ describe('convoke connect', () => {
     await sending;
     await laptop.arrived();
     await laptop.delivered();
-    assert.match(laptop.output, /; trying again\n[^]*the service responds again\n/);
+    await laptop.says(/; trying again\n[^]*the service responds again\n/);
   });
 
   test('the network drops for a while, twice: what waited arrives in order', async (t) => {
@@ -177,11 +182,7 @@ describe('convoke connect', () => {
     await laptop.arrived();
     await laptop.runtime.down();
     await laptop.send(60);
-    await until(
-      'that it is noticed',
-      () => laptop.output,
-      (output) => output.includes('nothing listens at'),
-    );
+    await laptop.says(/nothing listens at/);
     await pause(1_000);
     const { consecutive_failures, health } = await laptop.client.getInstance('anna');
     assert(consecutive_failures <= MEETINGS.length && health !== 'down', `${consecutive_failures} failures`);
@@ -197,11 +198,7 @@ describe('convoke connect', () => {
     await laptop.send(1);
     await laptop.runtime.count(1);
     laptop.connect.kill('SIGINT');
-    await until(
-      'that it says so',
-      () => laptop.output,
-      (output) => output.includes('ends after the pushes in progress'),
-    );
+    await laptop.says(/ends after the pushes in progress/);
     release.resolve();
     const [code] = (await once(laptop.connect, 'exit')) as [number | null];
     assert.equal(code, 0);
