@@ -4,6 +4,9 @@
  * forwards pulls.
  */
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { type IncomingMessage, request as httpRequest } from 'node:http';
+import { json as readJson } from 'node:stream/consumers';
 import { test, type TestContext } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { makeDatabase } from '../support/postgres.ts';
@@ -19,8 +22,12 @@ const KILLS = numberFrom('FAULTS_PULL_KILLS', 10);
 const LOAD_MS_MAX = 1_500;
 /** How many messages a process accepts at least before it is killed. */
 const ACCEPTED_MIN = 4;
-/** How long after a result was counted it may be written: on a busy machine that once took half a second. */
+/**
+ * How long after a result was counted it may be written. On a busy machine that takes longer: as long as the node has
+ * not accepted `SENDS_MEANWHILE` later sends, one after the other, each with its own commit.
+ */
 const IN_FLIGHT_MS = 1_000;
+const SENDS_MEANWHILE = 10;
 const MEMBERS = new Map([
   ['alpha', ['one', 'two', 'three', 'four']],
   ['beta', ['one', 'three']],
@@ -40,7 +47,9 @@ function serve(t: TestContext, data: string, database_url = '', without: readonl
 /** Senders and machines that pull, and the record of what they saw. */
 class Scene {
   readonly accepted: PullRecord['accepted'] = [];
-  readonly kills: number[] = [];
+  readonly kills: PullRecord['kills'] = [];
+  /** When the sends began that a node accepted at the first try, by the URL of the node. */
+  readonly #begun = new Map<string, number[]>();
   readonly #processes: PullingProcess[];
   #urls: string[];
   #numbers = 0;
@@ -82,10 +91,14 @@ class Scene {
     while (!this.#is_over) {
       const number = ++this.#numbers;
       const meeting_id = meeting_ids[number % meeting_ids.length] as string;
-      for (;;) {
+      for (let tries = 0; ; tries++) {
         const url = this.#urls[number % this.#urls.length] as string;
+        const from_ms = Date.now();
         const answer = await send(url, meeting_id, number, `key-${number}`).catch(() => null);
-        if (answer !== null && answer.status < 300) break;
+        if (answer !== null && answer.status < 300) {
+          if (tries === 0) this.#begun.set(url, [...(this.#begun.get(url) ?? []), from_ms]);
+          break;
+        }
         await pause(20);
       }
       this.accepted.push({ meeting_id, number });
@@ -93,8 +106,11 @@ class Scene {
     }
   }
 
-  kill(): void {
-    this.kills.push(Date.now());
+  /** Notes that the node at this URL is killed now. */
+  kill(url: string): void {
+    const at_ms = Date.now();
+    const written_until_ms = this.#begun.get(url)?.at(-SENDS_MEANWHILE) ?? -Infinity;
+    this.kills.push({ at_ms, unwritten_from_ms: Math.min(at_ms - IN_FLIGHT_MS, written_until_ms) });
   }
 
   /** Waits until everything is delivered, and collects the records of senders and machines. */
@@ -155,7 +171,7 @@ test(`killed ${KILLS} times while machines pull, die and lose results: nothing l
       (count) => count >= accepted_before + ACCEPTED_MIN,
     );
     await pause(random() * LOAD_MS_MAX);
-    scene.kill();
+    scene.kill(await node.ready);
     await node.end('SIGKILL');
     node = serve(t, data);
     scene.urls = [await node.ready];
@@ -176,7 +192,7 @@ test('the node is killed that delivers, while the other one forwards pulls to it
   const scene = await Scene.begin(urls, random);
   for (let k = 0; k < 2; k++) {
     await pause(3_000);
-    scene.kill();
+    scene.kill(await second.ready);
     await second.end('SIGKILL');
     scene.urls = [url];
     await balanced(url, 1);
@@ -233,9 +249,16 @@ async function standStill(t: TestContext, without: readonly Protection[] = []) {
   const again = await Promise.all(machines.map((instance_id) => pulled(url, instance_id, { wait_s: 1 })));
   const lost = machines.filter((_, k) => again[k]!.pushes.length > 0);
   assert.ok(lost.length > 0 && lost.length < machines.length, `${lost.length} were in hand there`);
-  // The results wait at the node that stands still until it continues.
-  const late = machines.map((instance_id, k) => pulled(paused_url, instance_id, resultsOf(first[k]!, 'late')));
+  // The results wait at the node that stands still until it continues. They are there before: otherwise the node could
+  // learn first that it has lost its lease.
+  const under_way = machines.map((instance_id, k) => beginPull(paused_url, instance_id, resultsOf(first[k]!, 'late')));
+  await Promise.all(under_way.map(({ written }) => written));
   paused.child.kill('SIGCONT');
+  const late = under_way.map(async ({ answer }, k) => {
+    const { status, body } = await answer;
+    if (status === 200) return body as unknown as Pulled;
+    return pulled(paused_url, machines[k]!, resultsOf(first[k]!, 'late'));
+  });
   const counted: string[] = [];
   const note = (pulls: readonly Pulled[]): void => {
     for (const { results } of pulls) {
@@ -275,6 +298,27 @@ async function pulled(url: string, instance_id: string, body: object): Promise<P
   const pull = (): Promise<Answered> => ask(url, 'POST', `/api/v1/instances/${instance_id}/pull/`, { body });
   const { body: answer } = await until('an answer to a pull', pull, ({ status }) => status === 200);
   return answer as unknown as Pulled;
+}
+
+/** Makes a pull over a new connection. `written` resolves when the system has the request, also if no node reads it. */
+function beginPull(
+  url: string,
+  instance_id: string,
+  body: object,
+): { written: Promise<unknown>; answer: Promise<Answered> } {
+  const headers = { 'content-type': 'application/json' };
+  const request = httpRequest(`${url}/api/v1/instances/${instance_id}/pull/`, {
+    method: 'POST',
+    agent: false,
+    headers,
+  });
+  const answer = (async () => {
+    const [response] = (await once(request, 'response')) as [IncomingMessage];
+    return { status: response.statusCode ?? 0, body: (await readJson(response)) as Answered['body'] };
+  })();
+  const written = once(request, 'finish');
+  request.end(JSON.stringify(body));
+  return { written, answer };
 }
 
 /** The body of a pull that reports the results of an earlier pull, each with a reply, and asks for no push. */

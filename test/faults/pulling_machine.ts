@@ -2,7 +2,7 @@
  * Machines that pull while the service and the network fail, and the checker of what they saw. They do not use the SDK.
  */
 import { setTimeout as pause } from 'node:timers/promises';
-import { ask } from './api.ts';
+import { WAIT_MS_MAX } from '../support/wait.ts';
 
 /** A push as a machine got it. */
 export interface ReceivedPush {
@@ -29,8 +29,9 @@ export interface PullRecord {
   members: ReadonlyMap<string, readonly string[]>;
   received: ReceivedPush[];
   counted: Counted[];
-  /** When the service was killed. A result that was counted shortly before may not have been written. */
-  kills: number[];
+  /** When a node was killed, and from when on the results that it counted may not have been written. */
+  kills: { at_ms: number; unwritten_from_ms: number }[];
+  /** How long after a kill a machine may read the response of the killed node. */
   in_flight_ms: number;
 }
 
@@ -39,6 +40,14 @@ interface Push {
   attempt: number;
   headers: Record<string, string>;
   body: string;
+}
+
+/** The response to a pull, and when this process read its beginning and its end. */
+interface PulledBody {
+  pushes: Push[];
+  results: (Counted & { became: string })[];
+  began_ms: number;
+  ended_ms: number;
 }
 
 /** How likely it is that a machine forgets all pushes in hand, and that a result is lost on the way. */
@@ -75,26 +84,40 @@ export class PullingProcess {
     let results: { delivery_id: string; attempt: number; status_code: number }[] = [];
     while (!this.#is_over) {
       const url = this.urls[Math.floor(this.#random() * this.urls.length)] as string;
-      const body = { results, max: 8, wait_s: 2 };
-      const path = `/api/v1/instances/${this.#instance_id}/pull/`;
-      const answer = await ask(url, 'POST', path, { body }).catch(() => null);
-      if (answer === null || answer.status !== 200) {
+      const answer = await this.#pull(url, { results, max: 8, wait_s: 2 }).catch(() => null);
+      if (answer === null) {
         await pause(AGAIN_MS);
         continue;
       }
-      // The time needs microseconds: within one millisecond the service counts a result and hands out the next push to
-      // another process.
-      const at_ms = performance.timeOrigin + performance.now();
-      for (const { delivery_id, attempt, became } of answer.body['results'] as (Counted & { became: string })[]) {
-        if (became === 'counted') this.counted.push({ delivery_id, attempt, at_ms });
+      const { began_ms, ended_ms, pushes } = answer;
+      for (const { delivery_id, attempt, became } of answer.results) {
+        if (became === 'counted') this.counted.push({ delivery_id, attempt, at_ms: ended_ms });
       }
-      const pushes = answer.body['pushes'] as Push[];
-      this.received.push(...pushes.map((push) => receivedPushOf(push, this.#instance_id, at_ms)));
+      this.received.push(...pushes.map((push) => receivedPushOf(push, this.#instance_id, began_ms)));
       const dies = this.fails && this.#random() < DIES;
       results = dies ? [] : pushes.filter(() => !(this.fails && this.#random() < LOSES)).map(resultOf);
     }
   }
+
+  /**
+   * Makes a pull; null when a node refused it. A push counts as received when its response began, and a result as
+   * counted when the response had ended. So a response that this busy process reads late is no push after its result.
+   */
+  async #pull(url: string, body: object): Promise<PulledBody | null> {
+    const answer = await fetch(`${url}/api/v1/instances/${this.#instance_id}/pull/`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(body),
+      signal: AbortSignal.timeout(WAIT_MS_MAX),
+    });
+    const began_ms = nowMs();
+    const pulled = (await answer.json()) as Omit<PulledBody, 'began_ms' | 'ended_ms'>;
+    return answer.status === 200 ? { ...pulled, began_ms, ended_ms: nowMs() } : null;
+  }
 }
+
+/** The time with microseconds: within a millisecond the service counts a result, and hands out the next push. */
+const nowMs = (): number => performance.timeOrigin + performance.now();
 
 const resultOf = ({ delivery_id, attempt }: Push) => ({ delivery_id, attempt, status_code: 200 });
 
@@ -128,7 +151,9 @@ export function brokenPromises({ accepted, members, received, counted, kills, in
   const seen = new Set<string>();
   for (const { instance_id, meeting_id, seq, delivery_id, at_ms } of in_order) {
     const done_ms = counted_at.get(delivery_id) ?? Infinity;
-    const has_excuse = kills.some((kill_ms) => kill_ms < at_ms && Math.abs(kill_ms - done_ms) < in_flight_ms);
+    const has_excuse = kills.some(
+      (kill) => kill.at_ms < at_ms && done_ms > kill.unwritten_from_ms && done_ms < kill.at_ms + in_flight_ms,
+    );
     // The response with the push and the response that counts its result may arrive in the same millisecond.
     if (at_ms > done_ms + 5 && !has_excuse) broken.push(`twice: seq ${seq} of ${meeting_id} to ${instance_id}`);
     if (seen.has(delivery_id)) continue;

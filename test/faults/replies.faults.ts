@@ -100,6 +100,12 @@ for (const [without, twice] of [
       async () => (await storedReplies(url)).length,
       (length) => length === all,
     );
+    // The push whose reply comes later waits for no reply: its result is written by itself.
+    await until(
+      'the result of the push that is answered later',
+      async () => (await deliveredOf(url)).size,
+      (delivered) => delivered === 1,
+    );
     await killed.end('SIGKILL');
     const node = serveOn(t, port, data, {}, without);
     await node.ready;

@@ -187,7 +187,7 @@ test('several pull for one instance: each push goes to one of them, in order', a
   const { delivery_id, attempt } = push!;
   await machine.pull({ results: [{ delivery_id, attempt, status_code: 200 }], max: 0 });
   const pushes = (await Promise.all(pulls)).flatMap((pulled) => pulled.pushes);
-  assert.deepEqual(pushes.map(contentOf).toSorted(), [1, 2]);
+  assert.deepEqual(new Set(pushes.map(contentOf)), new Set([1, 2]));
 });
 
 test('a client that leaves before it got its push has not had it', async () => {
