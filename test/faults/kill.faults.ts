@@ -19,17 +19,21 @@ const LONG_MS_MAX = 3_000;
 /** One process in six is killed while it starts. */
 const EARLY_SHARE = 1 / 6;
 const START_MS_MAX = 600;
+/** Every second other process is killed after it has accepted this many messages: on a busy machine none would. */
+const BUSY_SHARE = 1 / 2;
+const ACCEPTED_MIN = 8;
 
 test(`killed ${KILLS} times under load: nothing lost, nothing half done, lanes in order`, async (t) => {
   const random = seededRandom(t);
   const record = await runUnderLoad(t, {
     ends: KILLS,
     is_violent: true,
-    async end(node) {
+    async end(node, speakers) {
       if (random() < EARLY_SHARE) {
         await pause(random() * START_MS_MAX);
       } else {
         await node.ready;
+        if (random() < BUSY_SHARE) await speakers.more(ACCEPTED_MIN);
         await pause(random() * (random() < LONG_SHARE ? LONG_MS_MAX : LOAD_MS_MAX));
       }
       await node.end('SIGKILL');

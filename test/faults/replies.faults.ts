@@ -28,6 +28,9 @@ const LOAD_MS_MAX = 500;
 /** One process in six is killed while it starts. */
 const EARLY_SHARE = 1 / 6;
 const START_MS_MAX = 600;
+/** Every second other process is killed after it has accepted this many messages: on a busy machine few would. */
+const BUSY_SHARE = 1 / 2;
+const ACCEPTED_MIN = 2;
 /** The pause between two sends of a speaker. */
 const SEND_PAUSE_MS = 4;
 /** For kills of one of two nodes. Its instances wait until its lease has ended, so there are fewer kills and sends. */
@@ -159,6 +162,7 @@ async function runWithRepliers(t: TestContext, kills: number, without?: readonly
     if (random() < EARLY_SHARE) await pause(random() * START_MS_MAX);
     else {
       await node.ready;
+      if (random() < BUSY_SHARE) await speakers.more(ACCEPTED_MIN);
       await pause(random() * LOAD_MS_MAX);
     }
     await node.end('SIGKILL');

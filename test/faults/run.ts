@@ -55,7 +55,7 @@ export function seededRandom(t: TestContext): () => number {
 export interface Plan {
   ends: number;
   /** Ends a process that has just started, maybe before it is ready. */
-  end: (node: NodeProcess) => Promise<void>;
+  end: (node: NodeProcess, speakers: Speakers) => Promise<void>;
   /** Whether pushes in flight may arrive again. */
   is_violent: boolean;
 }
@@ -70,7 +70,7 @@ export async function runUnderLoad(t: TestContext, { ends, end, is_violent }: Pl
   await enroll(url, machines.origin, MEMBERS);
   const speakers = new Speakers(url, MEMBERS.keys());
   for (let ended = 0; ended < ends; ended++) {
-    await end(node);
+    await end(node, speakers);
     if (is_violent) endings.push(node.ending());
     // Waits until the machines have noted the pushes of this process, before the next process sends any.
     await machines.received();

@@ -1,5 +1,6 @@
 /** Senders that make load, and note the response to each send. */
 import { setTimeout as pause } from 'node:timers/promises';
+import { until } from '../support/wait.ts';
 import { send } from './api.ts';
 import type { Sent, SendResult } from './checker.ts';
 
@@ -41,6 +42,13 @@ export class Speakers {
     this.#speaking = Promise.all(
       [...meeting_ids].flatMap((meeting_id) => [this.#speak(meeting_id, false), this.#speak(meeting_id, true)]),
     );
+  }
+
+  /** Waits until the service has accepted so many more sends. */
+  async more(sends: number): Promise<void> {
+    const accepted = (): number => this.statuses.get(201) ?? 0;
+    const wanted = accepted() + sends;
+    await until('load', accepted, (count) => count >= wanted);
   }
 
   /** Starts no more sends, and waits for those in flight. */
