@@ -51,7 +51,7 @@ async function startNginx(t: TestContext, recipe: string, [first, second]: strin
   for (let tries = 0; ; tries++) {
     const answer = await fetch(`${url}/healthz`).catch(() => null);
     if (answer?.ok === true) return url;
-    assert.ok(tries < 200 && nginx.exitCode === null, 'nginx does not answer');
+    assert.ok(tries < 1_000 && nginx.exitCode === null, 'nginx does not answer');
     await pause(50);
   }
 }

@@ -3,10 +3,11 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { delimiter, dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { WAIT_MS_MAX } from './wait.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 /** How long to wait for the output of a terminal. The limit for a whole test is 1.5 times this. */
-export const DEADLINE_MS = 10_000;
+export const DEADLINE_MS = WAIT_MS_MAX;
 
 /** A process with a terminal: the test types into it and reads its output. */
 export class Terminal {
