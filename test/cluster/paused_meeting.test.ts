@@ -20,14 +20,25 @@ test('a pause also holds on the other node, and so do a drop and the end of the 
     (nodes) => nodes.length === 2 && nodes.every(({ partitions }) => partitions === 32),
   );
   const members = await Promise.all(Array.from({ length: MEMBERS }, () => first.member(t, 'loud')));
-  const set = (paused: boolean) => first.request('PATCH', '/api/v1/meetings/loud/', { body: { paused } });
+  const change = (body: object) => first.request('PATCH', '/api/v1/meetings/loud/', { body });
+  const set = (paused: boolean) => change({ paused });
   const pending = (service: typeof first) =>
     service.get<{ data: unknown[] }>('/api/v1/deliveries/?meeting_id=loud&state=pending&limit=100');
   const stream = await openStream(`${second.url}/api/v1/events/`);
   t.after(() => stream.close());
+  const heard = (paused: boolean): boolean =>
+    stream.events.some(({ name, data }) => name === 'meeting.changed' && data['paused'] === paused);
+  await until(
+    'the second node to get the events of the first',
+    async () => {
+      await change({ hop_limit: 16 });
+      return heard(false);
+    },
+    (is_heard) => is_heard,
+  );
   assert.equal((await set(true)).status, 200);
   // The second node learns of the pause a moment later, and then of its event, which takes the same way.
-  await stream.some(1, ({ name }) => name === 'meeting.changed');
+  await until('the pause', () => heard(true), Boolean);
   await second.send('loud', { dropped: true });
   const dropped = await second.request<DroppedDeliveries>('POST', '/api/v1/deliveries/drop/', {
     body: { meeting_id: 'loud' },
