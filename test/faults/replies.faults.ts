@@ -35,6 +35,7 @@ const ACCEPTED_MIN = 2;
 const SEND_PAUSE_MS = 4;
 /** For kills of one of two nodes. Its instances wait until its lease has ended, so there are fewer kills and sends. */
 const NODE_KILLS = numberFrom('FAULTS_NODE_KILLS', 3);
+const NODE_KILLS_MAX = 5 * NODE_KILLS;
 const NODE_SEND_PAUSE_MS = 100;
 const MEETINGS = ['alpha', 'beta', 'gamma'];
 /** With these settings the service soon retries a push whose response never arrived at the machine. */
@@ -64,7 +65,8 @@ test(`one of two nodes on PostgreSQL is killed, ${NODE_KILLS} times: no reply is
   const speakers = new Speakers(urls[0]!, MEETINGS);
   speakers.urls = urls;
   speakers.pause_ms = NODE_SEND_PAUSE_MS;
-  for (let killed = 0; killed < NODE_KILLS; killed++) {
+  // A few kills may meet no push in flight: then more kills follow.
+  for (let killed = 0; killed < NODE_KILLS || (killed < NODE_KILLS_MAX && !(await repliers.cameAgain())); killed++) {
     await pause(random() * LOAD_MS_MAX);
     const k = killed % 2;
     await nodes[k]!.end('SIGKILL');
@@ -118,8 +120,10 @@ for (const [without, twice] of [
   });
 }
 
+const pushesOf = (answered: readonly Answered[]): number => new Set(answered.map(({ webhook_id }) => webhook_id)).size;
+
 function judged(record: RepliesRecord) {
-  const pushes = new Set(record.answered.map(({ webhook_id }) => webhook_id)).size;
+  const pushes = pushesOf(record.answered);
   return { findings: checkReplies(record), pushes, again: record.answered.length - pushes };
 }
 
@@ -208,15 +212,27 @@ class Repliers {
     this.#say({ urls });
   }
 
+  /** Whether a push has come again so far. */
+  async cameAgain(): Promise<boolean> {
+    await this.#look();
+    return pushesOf(this.answered) < this.answered.length;
+  }
+
   /** Resolves when all later replies are stored. */
   async quiet(): Promise<void> {
-    const look = async (): Promise<number> => {
-      this.#say('report');
-      const { answered, outstanding } = await this.#report();
-      this.answered.push(...answered);
-      return outstanding;
-    };
-    await until('the later replies', look, (outstanding) => outstanding === 0);
+    await until(
+      'the later replies',
+      () => this.#look(),
+      (outstanding) => outstanding === 0,
+    );
+  }
+
+  /** Notes the replies since the last call; returns how many later replies are not stored yet. */
+  async #look(): Promise<number> {
+    this.#say('report');
+    const { answered, outstanding } = await this.#report();
+    this.answered.push(...answered);
+    return outstanding;
   }
 }
 
