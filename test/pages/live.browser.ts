@@ -5,6 +5,7 @@ import type { AuditEntry, Message, OpenSession, Page as ListOf } from '@convoke/
 import type { Page } from 'playwright-core';
 import { holdBack, openRequests, OTHER_MACHINE, useVisitor } from '../support/browser.ts';
 import { CuttingProxy } from '../support/cutting_proxy.ts';
+import { freePort } from '../support/free_port.ts';
 import { membersPath, messagesPath, type Service, startService } from '../support/service.ts';
 import { startTraffic } from '../support/traffic.ts';
 import { until } from '../support/wait.ts';
@@ -546,7 +547,7 @@ const setHidden = (page: Page, is_hidden: boolean): Promise<void> =>
 
 describe('a service that goes away', () => {
   test('is missed: since when, with values that are grey, and a mark in the title, until it is back', async (t) => {
-    const service = await startService(t);
+    const service = await startService(t, { port: String(await freePort()) });
     const { url } = service;
     await service.member(t, 'busy', { registration: { instance_id: 'box', instance_name: 'GPU box' } });
     startTraffic(t, service, 'busy', MESSAGES_PER_S);
@@ -569,7 +570,7 @@ describe('a service that goes away', () => {
       await titled('(not connected) Now · Convoke');
       assert.notEqual(await colourOf(page), colour);
 
-      await service.restart({ port: new URL(url).port });
+      await service.restart({});
       await service.patch('box', { instance_name: 'Renamed' });
       await banner.waitFor({ state: 'detached' });
       await titled('Now · Convoke');
@@ -580,7 +581,7 @@ describe('a service that goes away', () => {
   });
 
   test('leaves a gap in the lines of the charts, also where a line joins single values', async (t) => {
-    const service = await startService(t);
+    const service = await startService(t, { port: String(await freePort()) });
     const { url } = service;
     await service.member(t, 'busy');
     startTraffic(t, service, 'busy', MESSAGES_PER_S);
@@ -593,7 +594,7 @@ describe('a service that goes away', () => {
       assert.ok(widest(before) < SECONDS_PX, 'it has no gap');
       await service.stop();
       await until('a line that ends', read, (runs) => (runs.at(-1)?.blank_after ?? 0) > MARGIN_PX + 2 * SECONDS_PX);
-      await service.restart({ port: new URL(url).port });
+      await service.restart({});
       await until('a line with a gap', read, (runs) => widest(runs) > SECONDS_PX);
     });
   });

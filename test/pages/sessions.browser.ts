@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Page } from 'playwright-core';
 import { holdBack, openRequests, stretchTimers, useVisitor } from '../support/browser.ts';
+import { freePort } from '../support/free_port.ts';
 import { messagesPath, startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
 
@@ -339,13 +340,13 @@ describe('a session on a page', { concurrency: 3 }, () => {
   });
 
   test('that began with a link and ended with a restart says why it ended', async (t) => {
-    const service = await startService(t);
+    const service = await startService(t, { port: String(await freePort()) });
     await service.endOpenMode();
     const { url } = service;
     const allowed = /Failed to load resource/;
     await visitor.visit(url, { path: new URL(service.signInLink()).hash, allowed }, async (page) => {
       await isLive(page);
-      await service.restart({ port: new URL(url).port });
+      await service.restart({});
       await page.getByRole('alert').getByText('your session has ended').waitFor();
       await page.getByRole('alert').getByText('started again').waitFor();
     });
@@ -425,7 +426,7 @@ describe('a session on a page', { concurrency: 3 }, () => {
   });
 
   test('goes on when the service has another version, and the page says that it is older', async (t) => {
-    const service = await startService(t);
+    const service = await startService(t, { port: String(await freePort()) });
     const { url } = service;
     await visitor.visit(url, { path: '/instances', allowed: /Failed to load resource/ }, async (page) => {
       await isLive(page);
@@ -435,7 +436,7 @@ describe('a session on a page', { concurrency: 3 }, () => {
         const found = (await response.json()) as object;
         await route.fulfill({ response, json: { ...found, version: '9.9.9' } });
       });
-      await service.restart({ port: new URL(url).port });
+      await service.restart({});
       await page.getByText('Convoke 9.9.9 runs now').waitFor();
       await page.getByRole('button', { name: 'Load the page again' }).click();
       await page.getByText('Convoke 9.9.9', { exact: true }).waitFor();

@@ -113,7 +113,10 @@ export class Service {
     await convoke?.close();
   }
 
-  /** Restarts the service on the same data and another port, with these changed settings and an empty log. */
+  /**
+   * Restarts the service on the same data, with these changed settings and an empty log; on another port, unless a setting
+   * has the port.
+   */
   async restart(changed: Partial<Record<SettingName, string>>): Promise<void> {
     await this.stop();
     this.#settings = { ...this.#settings, ...changed };
