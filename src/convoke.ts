@@ -362,6 +362,7 @@ export async function createConvoke(
       const slow_clients = clock.after(CLIENTS_MS_MAX, () => server.server.closeAllConnections());
       const clients_gone = once(server.server, 'close');
       // Before the pulls end, so that the responses to them close their connections.
+      server.connections.closeWithResponses();
       const drained = drain_ms > 0 ? server.connections.drain(server.server, drain_ms) : Promise.resolve();
       pull_transport.drain();
       pull_forwarder?.drain();

@@ -68,7 +68,7 @@ export class Connections {
   /** Connections since the start, refused ones included. */
   #connection_count = 0;
   /** Whether each connection closes with its next response. */
-  #is_draining = false;
+  #is_closing = false;
   #onLastGone: (() => void) | null = null;
   /** One function for all connections. */
   readonly #onClose = (connection: Connection): void => this.#forget(connection);
@@ -105,12 +105,19 @@ export class Connections {
   }
 
   /**
-   * The first step of a stop. The server accepts no new connection, so that a proxy takes another node at once. Each
-   * open connection gets one more response, with `connection: close`, because a request may already be on its way.
-   * Resolves when all connections have closed, or when the time is up.
+   * The first step of a stop: from now on each response has `connection: close`. A connection that stayed open behind
+   * its response would hold up the stop.
+   */
+  closeWithResponses(): void {
+    this.#is_closing = true;
+  }
+
+  /**
+   * The server accepts no new connection, so that a proxy takes another node at once. Each open connection gets one more
+   * response, because a request may already be on its way. Resolves when all connections have closed, or when the time is
+   * up.
    */
   async drain(server: Server, drain_ms: number): Promise<void> {
-    this.#is_draining = true;
     await this.#acceptQueued(this.#clock.now() + drain_ms);
     // The `close` of an HTTP server would close idle connections too.
     NetServer.prototype.close.call(server);
@@ -181,7 +188,7 @@ export class Connections {
    */
   closesAfter(request: IncomingMessage): boolean {
     const connection = this.#open.get(request.socket);
-    if (request.complete || !hasBody(request)) return this.#is_draining || connection === undefined;
+    if (request.complete || !hasBody(request)) return this.#is_closing || connection === undefined;
     if (connection !== undefined && !connection.closing) this.#linger(connection, request);
     return true;
   }
