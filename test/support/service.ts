@@ -305,8 +305,8 @@ export class Service {
 }
 
 /** One service for all tests of a file. Each test uses new instances and meetings. */
-export function useService(settings: Partial<Record<SettingName, string>> = {}): Service {
-  const service = new Service(settings);
+export function useService(settings: Partial<Record<SettingName, string>> = {}, clock?: Clock): Service {
+  const service = new Service(settings, clock);
   before(() => service.start());
   after(() => service.close());
   return service;
