@@ -24,6 +24,7 @@ import {
   startService,
 } from '../support/service.ts';
 import { SetClock } from '../support/set_clock.ts';
+import { untilKnown } from '../support/two_nodes.ts';
 import { until } from '../support/wait.ts';
 
 const INPUT: CreateInviteInput = { meeting_ids: ['standup', 'retro'], agent_ids: ['anna', 'ben'] };
@@ -69,6 +70,7 @@ for (const engine of ['SQLite', 'two nodes on PostgreSQL']) {
       there = on_sqlite ? here : new Node(settings, clock);
       if (there !== here) await there.start();
       there.token = (await here.endOpenMode()).token;
+      await untilKnown(there, there.token);
     });
     after(() => Promise.all([here.close(), there.close()]));
 
@@ -119,7 +121,12 @@ for (const engine of ['SQLite', 'two nodes on PostgreSQL']) {
       assertProblem(await say('standup'), 403, 'not_permitted');
       assertProblem(await say('elsewhere', 'anna'), 403, 'not_permitted');
       await here.send('standup', { content: 'hello' });
-      const pulled = await as<Pulled>('POST', `${instancePath(instance_id)}pull/`, { wait_s: 10 });
+      // The other node may have the instance. Then it must know the key, and have taken over the delivery.
+      const pulled = await until(
+        'a pull to succeed',
+        () => as<Pulled>('POST', `${instancePath(instance_id)}pull/`, { wait_s: 50 }),
+        ({ status }) => status === 200,
+      );
       assert.equal(pulled.body.pushes.length, 1, pulled.text);
       assertProblem(await register('another'), 403, 'not_permitted');
       assertProblem(await join('elsewhere'), 403, 'not_permitted');

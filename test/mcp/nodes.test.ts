@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { rpc, RPC_HEADERS } from '../support/mcp.ts';
 import { type Received, Receiver } from '../support/receiver.ts';
 import type { Service } from '../support/service.ts';
-import { startTwoNodes } from '../support/two_nodes.ts';
+import { startTwoNodes, untilKnown } from '../support/two_nodes.ts';
 import { until } from '../support/wait.ts';
 
 const SECRET = `whsec_${Buffer.from('A'.repeat(32)).toString('base64')}`;
@@ -38,6 +38,7 @@ test('every subscription of a key that another node revokes ends, and its progra
   const [first, second] = await startTwoNodes(t);
   second.token = (await first.endOpenMode()).token;
   const { key_id, token } = await first.createKey({ scopes: ['read', 'instance'] });
+  await untilKnown(second, token);
   await first.send('m', { content: 'before' });
   const receiver = new Receiver((request) => {
     const { type, challenge } = JSON.parse(request.text) as { type?: string; challenge?: string };

@@ -18,3 +18,15 @@ export async function startTwoNodes(t: TestContext): Promise<[first: Service, se
   );
   return [first, second, database_url];
 }
+
+/** Waits until a node knows a key that another node made, and that requests need a key. */
+export async function untilKnown(node: Service, token: string): Promise<void> {
+  const statusBy = async (headers: Record<string, string>): Promise<number> =>
+    // With a cookie, even an empty one, the test client does not add the token of the service.
+    (await node.request('GET', '/api/v1/instances/', { headers: { cookie: '', ...headers } })).status;
+  await until(
+    'the key to be known to the node',
+    async () => [await statusBy({}), await statusBy({ authorization: `Bearer ${token}` })],
+    ([without, by_key]) => without === 401 && by_key !== 401,
+  );
+}
