@@ -142,7 +142,9 @@ describe('a limit', () => {
     for (let i = 0; i < 2; i++) assert.equal((await send(limited)).status, 201);
     const refused = await send(limited);
     assertProblem(refused, 429, 'rate_limited');
-    assert.match(String(refused.headers['retry-after']), /^(59|60)$/);
+    // A slow machine may take some of the minute for the three requests.
+    const retry_after_s = Number(refused.headers['retry-after']);
+    assert.ok(retry_after_s > 0 && retry_after_s <= 60, String(retry_after_s));
     for (let i = 0; i < 50; i++) assert.equal((await send(usual)).status, 201);
     const of_header = { 'x-forwarded-for': '198.51.100.7' };
     const spoofed = await limited.post(messagesPath('m'), { message: {} }, of_header);
