@@ -61,11 +61,14 @@ export function useControl(): { url: string } {
   return control;
 }
 
+/** Far longer than a busy machine takes for a request, and shorter than a service takes that works on a harmful one. */
+const ANSWER_MS_MAX = 10_000;
+
 /** Makes a request on a new connection, which must succeed. */
 export async function assertAnswersAsBefore(service: Service): Promise<void> {
   const bytes = post(messagesPath('next'), BODY);
   const started_ms = performance.now();
   assert.equal(await outcomeOf(service.url, bytes), '201');
   const took_ms = performance.now() - started_ms;
-  assert.ok(took_ms < 1_000, `it took ${took_ms} ms`);
+  assert.ok(took_ms < ANSWER_MS_MAX, `it took ${took_ms} ms`);
 }
