@@ -74,7 +74,11 @@ describe('spec 4, step 1: the mappings that are selected', { concurrency: true }
   test('the selection is that of the moment of sending: an instance that leaves afterwards still gets the message', async (t) => {
     const meeting_id = service.name('meeting');
     const gate = Promise.withResolvers<void>();
-    const { instance_id, receiver } = await service.member(t, meeting_id, { behaviour: { after: gate.promise } });
+    const { instance_id, receiver } = await service.member(t, meeting_id, {
+      behaviour: { after: gate.promise },
+      // A slow machine may need longer than five seconds until it opens the gate.
+      registration: { timeout_s: 600 },
+    });
     await service.send(meeting_id, { number: 1 });
     await receiver.next();
     const second = await service.send(meeting_id, { number: 2 });

@@ -4,6 +4,7 @@ import { describe, test } from 'node:test';
 import type { Delivery, DeliveryWithAttempts, Page, Recovered, SentMessage } from '@convoke/sdk';
 import { headerOf, pushOf, startReceiver } from '../support/receiver.ts';
 import { assertProblem, instancePath, membersPath, type Service, useService } from '../support/service.ts';
+import { SetClock } from '../support/set_clock.ts';
 import { until } from '../support/wait.ts';
 
 const retry = (service: Service, delivery_id: string) =>
@@ -302,7 +303,11 @@ describe('what becomes of a delivery:', { concurrency: true }, () => {
   test('one attempt in a lane at a time', async (t) => {
     const meeting_id = service.name('meeting');
     const gate = Promise.withResolvers<void>();
-    const { receiver } = await service.member(t, meeting_id, { behaviour: { after: gate.promise } });
+    const { receiver } = await service.member(t, meeting_id, {
+      behaviour: { after: gate.promise },
+      // A slow machine may need longer than five seconds until it opens the gate.
+      registration: { timeout_s: 600 },
+    });
     const other = await service.member(t, meeting_id);
     for (let number = 1; number <= 10; number++) await service.send(meeting_id, { number });
     await other.receiver.count(10);
@@ -329,7 +334,9 @@ describe('what becomes of a delivery:', { concurrency: true }, () => {
 });
 
 describe('the retries of a delivery, on a schedule of milliseconds:', { concurrency: true }, () => {
-  const service = useService({ retry_schedule: '5ms,5ms,5ms,5ms,5ms', expire_after: '1s' });
+  const clock = new SetClock();
+  const service = useService({ retry_schedule: '5ms,5ms,5ms,5ms,5ms' });
+  const expiring = useService({ retry_schedule: '5ms,5ms,5ms,5ms,5ms', expire_after: '1h' }, clock);
 
   test('a head that fails holds its lane through its third attempt, then steps aside', async (t) => {
     const meeting_id = service.name('meeting');
@@ -377,20 +384,21 @@ describe('the retries of a delivery, on a schedule of milliseconds:', { concurre
   });
 
   test('never reached: failed, expired, when its time is up', async (t) => {
-    const meeting_id = service.name('meeting');
-    const { instance_id, receiver } = await service.member(t, meeting_id);
+    const meeting_id = expiring.name('meeting');
+    const { instance_id, receiver } = await expiring.member(t, meeting_id);
     await receiver.down();
-    const sent = await service.send(meeting_id, {});
-    await service.attempted(sent);
+    const sent = await expiring.send(meeting_id, {});
+    await expiring.attempted(sent);
+    clock.jump(3_600_000);
     await until(
       'a delivery that expired',
       async () => {
-        await service.heartbeat(instance_id);
-        return (await service.deliveriesOf(sent))[0];
+        await expiring.heartbeat(instance_id);
+        return (await expiring.deliveriesOf(sent))[0];
       },
       (delivery) => delivery?.state !== 'pending',
     );
-    const [delivery] = await service.deliveriesOf(sent);
+    const [delivery] = await expiring.deliveriesOf(sent);
     assert.deepEqual([delivery?.state, delivery?.reason], ['failed', 'expired']);
   });
 });
