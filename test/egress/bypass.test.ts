@@ -14,6 +14,7 @@ import {
   type WebhookTransportOptions,
 } from '../../src/delivery/transport/webhook_transport.ts';
 import { tapSockets } from '../support/socket_tap.ts';
+import { WAIT_MS_MAX } from '../support/wait.ts';
 
 /** A policy that allows only 127.0.0.1 of this machine, so no push may reach a listener on ::1. */
 const ONLY_IPV4 = { mode: 'lan', allow: [parseCidr('127.0.0.1/32')!], allow_http: true } as const;
@@ -88,7 +89,7 @@ test('no response from 300 to 308 leads anywhere, whatever it points to', async 
   assert.equal(tap.dialledPort(secret.port).length > 0, true);
 });
 
-test('a proxy that the environment names is not used', { timeout: 20_000 }, async (t) => {
+test('a proxy that the environment names is not used', { timeout: 2 * WAIT_MS_MAX }, async (t) => {
   const machine = await counting(t);
   let proxied = 0;
   const proxy = createTcpServer((socket) => {
