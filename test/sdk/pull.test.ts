@@ -543,6 +543,7 @@ describe('pull', () => {
     const { service, pushes, asked, taken, handedIn } = await start(t, { concurrency: 2, ready });
     service.push('d1');
     await taken(1);
+    await asked();
     is_open = false;
     service.push('d2');
     await taken(2);
