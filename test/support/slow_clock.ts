@@ -1,0 +1,32 @@
+import { type Clock, systemClock, type Timer } from '../../src/delivery/clock.ts';
+
+/**
+ * The clock of the system, but its steady time is slow. So the pauses and limits of a service are that much longer, and
+ * a test on a slow machine can act before they end. The wall clock is that of the system.
+ */
+export class SlowClock implements Clock {
+  readonly #real = systemClock();
+  readonly #began = this.#real.now();
+  readonly #times: number;
+
+  /** @param times how many times longer everything takes */
+  constructor(times: number) {
+    this.#times = times;
+  }
+
+  now(): number {
+    return this.#began + Math.round((this.#real.now() - this.#began) / this.#times);
+  }
+
+  after(delay_ms: number, callback: () => void): Timer {
+    return this.#real.after(delay_ms * this.#times, callback);
+  }
+
+  soon(callback: () => void): void {
+    this.#real.soon(callback);
+  }
+
+  wall(): number {
+    return this.#real.wall();
+  }
+}
