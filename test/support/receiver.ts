@@ -55,7 +55,10 @@ export class Receiver {
     this.behaviour = behaviour;
     // On Linux each receiver has its own loopback address, so that no other program takes its port while it is down.
     receivers++;
-    this.#host = process.platform === 'linux' ? `127.77.${receivers >> 8}.${receivers & 255}` : '127.0.0.1';
+    this.#host =
+      process.platform === 'linux'
+        ? `127.${64 + (process.pid & 63)}.${receivers >> 8}.${receivers & 255}`
+        : '127.0.0.1';
   }
 
   get origin(): string {
