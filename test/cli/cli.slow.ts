@@ -474,10 +474,14 @@ describe('the commands that call the API', () => {
       );
     }
     await client.updateInstance('paused', { webhook_enabled: false });
+    // On a slow machine the back-off may end meanwhile, and another attempt fails.
+    const failures = async () => (await client.getInstance('failing')).consecutive_failures;
+    const before = await failures();
     const { stdout } = await run(['instances', 'show', 'failing']);
-    assert.match(stdout, /\nhealth +down since \S+Z \(.*\), 5 failures in a row\n/);
+    const [, shown] = /\nhealth +down since \S+Z \(.*\), (\d+) failures in a row\n/.exec(stdout) ?? [];
+    assert.ok(Number(shown) >= before && Number(shown) <= (await failures()), stdout);
     assert.match(stdout, /\nlast failure .*500\nthe receiver said +out of GPU memory\nwhat to do +500: /);
-    assert.match(stdout, /\nnext try +(\S+Z \(in .*\)|as soon as a delivery waits)\n/);
+    assert.match(stdout, /\nnext try +(\S+Z \((in .*|now)\)|as soon as a delivery waits)\n/);
     // The service keeps its counts 19 times as long as it took to count, so a slow machine shows old ones for a while.
     const status = await until(
       'status to count the instance that is down',
@@ -624,9 +628,11 @@ describe('the commands that call the API', () => {
     await run(['instances', 'register', 'away', '--agent', 'x4', '--webhook', 'http://127.0.0.1:1/']);
     await run(['join', 'away', 'why-away']);
     await run(['send', 'why-away', 'hello']);
-    const whys = async () => (await json<Explanation[]>(['explain', 'why-away'])).map(({ why }) => why);
-    await until('the back-off', whys, ([why]) => why === 'back_off');
-    assert.match((await run(['explain', 'why-away'])).stdout, /later {2,}x4 {2,}when it is tried again/);
+    await until(
+      'the back-off',
+      async () => (await run(['explain', 'why-away'])).stdout,
+      (shown) => /later {2,}x4 {2,}when it is tried again/.test(shown),
+    );
     await run(['instances', 'remove', 'away']);
     for (const { instance_id } of rows) await run(['instances', 'remove', instance_id]);
   });
