@@ -12,9 +12,9 @@ import { startReceiver } from '../support/receiver.ts';
 import { startService } from '../support/service.ts';
 import { inTime, until } from '../support/wait.ts';
 
-/** Kills the command with the test. Resolves with its exit code. */
+/** Kills the command with the test. Resolves with its exit code, when its output has arrived to the end. */
 function ended(t: TestContext, child: ChildProcess): Promise<number | null> {
-  const exit = once(child, 'exit').then(([code]) => code as number | null);
+  const exit = once(child, 'close').then(([code]) => code as number | null);
   t.after(() => {
     child.kill('SIGKILL');
     return exit;
