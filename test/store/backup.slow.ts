@@ -30,7 +30,7 @@ import { temporaryFile } from '../support/node.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import { headerOf, pushOf, type Receiver, startReceiver } from '../support/receiver.ts';
 import { assertProblem, startService } from '../support/service.ts';
-import { until } from '../support/wait.ts';
+import { inTime, until } from '../support/wait.ts';
 
 const MEETINGS = ['a', 'b', 'c'];
 const WAITING = 200;
@@ -177,15 +177,12 @@ describe('the command', () => {
   test('leaves another backup to the same name alone: the first that is whole has the name', async (t) => {
     const service = await startService(t);
     await service.send('m', { content: 'hello' });
-    const { url, release } = await holdFirstCopy(t, service.url);
+    const { url, held, release } = await holdFirstCopy(t, service.url);
     const directory = temporaryDirectory(t);
     const file = join(directory, 'monday.db');
     const slow = convoke(['backup', file, '--url', url]);
-    const [part = ''] = await until(
-      'a part',
-      () => partsIn(directory),
-      (parts) => parts.length > 0,
-    );
+    await inTime('the first copy', held);
+    const [part = ''] = partsIn(directory);
     const fast = await convoke(['backup', file, '--url', url]);
     assert.equal(fast.code, 0, fast.stderr);
     release();
@@ -261,7 +258,11 @@ test('a backup makes no directory: a missing one may be that of a disk that is n
 });
 
 /** A service at another address, which holds back the end of the first copy until it is released. */
-async function holdFirstCopy(t: TestContext, origin: string): Promise<{ url: string; release: () => void }> {
+async function holdFirstCopy(
+  t: TestContext,
+  origin: string,
+): Promise<{ url: string; held: Promise<void>; release: () => void }> {
+  const { promise: held, resolve: hold } = Promise.withResolvers<void>();
   const { promise: released, resolve: release } = Promise.withResolvers<void>();
   let copies = 0;
   const server = createServer(async ({ method = '', url = '' }, response) => {
@@ -271,6 +272,7 @@ async function holdFirstCopy(t: TestContext, origin: string): Promise<{ url: str
     response.writeHead(answer.status, { 'content-type': type });
     if (type === 'application/octet-stream' && copies++ === 0) {
       response.write(body.subarray(0, 4096));
+      hold();
       await released;
       response.end(body.subarray(4096));
     } else response.end(body);
@@ -280,7 +282,7 @@ async function holdFirstCopy(t: TestContext, origin: string): Promise<{ url: str
     release();
     server.close().closeAllConnections();
   });
-  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, release };
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, held, release };
 }
 
 describe('over the API', () => {
