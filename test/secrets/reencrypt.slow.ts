@@ -29,15 +29,22 @@ test('while the key is changed, sends are accepted, pushes arrive signed, and in
   await Promise.all(Array.from({ length: INSTANCES }, (_, i) => register(`i${i}`)));
 
   const reencrypt = () => service.post<Reencryption>('/api/v1/encryption/reencrypt/');
+  /** Continues until the change is over: on a slow machine one call does only a part. Returns how many it rewrote. */
+  const rewrittenFrom = async ({ key_id, rewritten, done }: Reencryption): Promise<number> => {
+    if (done) return rewritten;
+    const { body } = await reencrypt();
+    assert.equal(body.key_id, key_id, 'it is the same change');
+    return rewritten + (await rewrittenFrom(body));
+  };
   const sending = Promise.all(Array.from({ length: MESSAGES }, (_, n) => service.send('m', { n })));
   const registering = Promise.all(Array.from({ length: 50 }, (_, i) => register(`later${i}`)));
   const [first, second] = await Promise.all([reencrypt(), reencrypt()]);
   await Promise.all([sending, registering]);
 
   assert.deepEqual([first.status, second.status], [200, 200], first.text + second.text);
-  assert.ok(first.body.done && second.body.done);
   assert.equal(first.body.key_id, second.body.key_id, 'two at a time are one change');
-  assert.ok(first.body.rewritten + second.body.rewritten >= INSTANCES);
+  const ended = { ...first.body, done: first.body.done || second.body.done };
+  assert.ok((await rewrittenFrom(ended)) + second.body.rewritten >= INSTANCES);
   const key = signingKey(webhook_secret);
   for (const request of await receiver.count(MESSAGES)) {
     assert.equal(request.headers['authorization'], headers.authorization);
@@ -47,7 +54,7 @@ test('while the key is changed, sends are accepted, pushes arrive signed, and in
 
   const again = await reencrypt();
   assert.notEqual(again.body.key_id, first.body.key_id, 'after it, the next call is another change');
-  assert.equal(again.body.rewritten, INSTANCES + 50 + 1);
+  assert.equal(await rewrittenFrom(again.body), INSTANCES + 50 + 1);
   for (const instance_id of ['i0', 'later49', 'listener']) {
     assert.deepEqual((await service.instance(instance_id)).webhook_header_names, ['authorization']);
     const { success } = (await service.post<{ success: boolean }>('/api/v1/instances/webhook-test/', { instance_id }))
