@@ -343,6 +343,8 @@ describe('a collector that takes nothing', () => {
     await until('a request', () => collector.requests.length, Boolean);
     collector.hangs = false;
     for (const response of collector.hanging) response.writeHead(200).end();
+    // From then on the queue has room again.
+    await until('the next request', () => collector.spans.length, Boolean);
     await send(service, 'm', { traceparent });
     await until(
       'the log',
