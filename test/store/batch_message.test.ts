@@ -5,10 +5,11 @@ import { test, type TestContext } from 'node:test';
 import { bigints, ints, type List, smallints, texts } from '../../src/store/postgres/connection/batch_message.ts';
 import { Connection } from '../../src/store/postgres/connection/connection.ts';
 import { makeDatabase } from '../support/postgres.ts';
+import { WAIT_MS_MAX } from '../support/wait.ts';
 
 const RUNS = 300;
 
-const ANSWER_MS_MAX = 10_000;
+const ANSWER_MS_MAX = WAIT_MS_MAX;
 
 async function connect(t: TestContext): Promise<Connection> {
   const connection = await Connection.open(await makeDatabase({ migrated: false }));

@@ -8,6 +8,7 @@ import type { Log } from '../../src/delivery/bounded_log.ts';
 import { logFailure } from '../../src/node/start.ts';
 import { openSqliteStore, startSqliteThread } from '../../src/store/sqlite/open.ts';
 import { StoreError } from '../../src/store/store_error.ts';
+import { WAIT_MS_MAX } from '../support/wait.ts';
 
 /** The keys that the test gives to a store. Without them the store would make a file with a key beside its data. */
 const GIVEN = { current: generateKeySync('aes', { length: 256 }), previous: null };
@@ -41,6 +42,6 @@ test('a thread whose store nobody opens does not keep the process alive', async 
     console.log('started');
   `;
   const args = ['--no-warnings', '--input-type=module', '--eval', program];
-  const { stdout } = await promisify(execFile)(process.execPath, args, { timeout: 30_000 });
+  const { stdout } = await promisify(execFile)(process.execPath, args, { timeout: WAIT_MS_MAX });
   assert.equal(stdout.trim(), 'started');
 });
