@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { StoreError } from '../../src/store/store_error.ts';
-import { HOUR, MINUTE, SECOND, startNode, type TestNode } from '../support/node.ts';
+import { HOUR, MINUTE, SECOND, SECRET, startNode, type TestNode } from '../support/node.ts';
 import { HANGS } from '../support/scripted_transport.ts';
 
 const upTo = (count: number) => Array.from({ length: count }, (_, k) => k + 1);
@@ -415,6 +415,25 @@ describe('an instance whose secrets do not open', () => {
     assert.equal(node.transport.pushes.length, 0);
     node.meddle = null;
     node.engine.onChange({ kind: 'instance', instance_id: 'i', resets_backoff: true, requeued: false });
+    await node.clock.advance(SECOND);
+    assert.deepEqual(node.transport.seqsTo('i'), [1]);
+  });
+
+  test('is pushed nothing while a secret in its row is none, which ends no process and delays nobody', async (t) => {
+    const node = await startNode(t);
+    const row = { instance_id: 'i', instance_name: 'i', agent_ids: ['a'], webhook_url: 'http://i.test/hook' };
+    const rest = { webhook_headers: undefined, webhook_secret: undefined, success_statuses: undefined };
+    const damaged = { ...row, ...rest, new_secret: 'whsec_x' };
+    await node.store.instances.register(damaged, node.clock.wall());
+    await node.meeting('m', 'i', 'other');
+    await node.send('m');
+    await node.clock.advance(SECOND);
+    assert.deepEqual([node.transport.seqsTo('i'), node.transport.seqsTo('other')], [[], [1]]);
+    const codes = node.storage_errors.map((error) => (error as StoreError).code);
+    assert.deepEqual(codes, ['SECRET_UNREADABLE']);
+    const repair = { ...damaged, webhook_secret: SECRET };
+    const { instance } = await node.store.instances.register(repair, node.clock.wall());
+    node.engine.instanceChanged(instance, true);
     await node.clock.advance(SECOND);
     assert.deepEqual(node.transport.seqsTo('i'), [1]);
   });

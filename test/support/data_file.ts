@@ -11,7 +11,11 @@ export async function makeDataFile(t: TestContext): Promise<string> {
   const { store, opened } = openSqliteStore(file, null);
   await opened;
   const webhook = { webhook_url: 'http://127.0.0.1:1/', webhook_headers: undefined, webhook_secret: undefined };
-  const rest = { agent_ids: ['a'], new_secret: 'whsec_x', success_statuses: undefined };
+  const rest = {
+    agent_ids: ['a'],
+    new_secret: `whsec_${Buffer.alloc(32).toString('base64')}`,
+    success_statuses: undefined,
+  };
   await store.instances.register({ instance_id: 'i', instance_name: 'n', ...webhook, ...rest }, 0);
   await store.meetings.join('m', 'i', ['a'], 0);
   const sent = { meeting_id: 'm', message: '{"content":"x"}', timestamp: '', target_agents: null, origin: null };

@@ -1,6 +1,7 @@
 import { BACKOFF_MAX_MS } from '../../domain/delivery.ts';
 import { jittered } from '../../domain/retry_delay.ts';
 import type { Instance } from '../../domain/instance.ts';
+import { Problem } from '../../domain/problem.ts';
 import type { Store } from '../../store/store.ts';
 import { StoreError } from '../../store/store_error.ts';
 import type { Dispatcher } from '../attempts/dispatcher.ts';
@@ -88,8 +89,7 @@ export class Registrations {
           // The instance was deleted meanwhile, and its deliveries are cancelled in the table.
           if (row === null) this.#recipients.drop(recipient);
           else if (row instanceof StoreError) this.#pause(recipient, row);
-          else {
-            this.#replace(recipient, row);
+          else if (this.#takeOver(recipient, row)) {
             if (may_need_reset && registration.health === health && row.backoff_step === 0) {
               this.resetBackoff(recipient);
             }
@@ -129,6 +129,23 @@ export class Registrations {
       this.#dispatcher.offer(recipient);
       this.#dispatcher.run();
     });
+  }
+
+  /**
+   * Takes over a row that was read. Pauses the instance and returns false when a secret in the row is none, because
+   * nothing can sign a push. A registration has always checked its secret, so another program has written the row.
+   */
+  #takeOver(recipient: Recipient, row: Instance): boolean {
+    try {
+      this.#replace(recipient, row);
+      return true;
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      const { instance_id } = row;
+      const text = `webhook_secret of ${JSON.stringify(instance_id)} in instances is no secret: register it with a new one`;
+      this.#pause(recipient, new StoreError('SECRET_UNREADABLE', text));
+      return false;
+    }
   }
 
   #replace(recipient: Recipient, row: Instance): void {
