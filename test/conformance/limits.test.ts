@@ -38,7 +38,7 @@ async function attemptAt(service: Service, webhook_url: string) {
 }
 
 /** Five seconds, and the time by which a busy machine is late. */
-const LATE_FIVE_SECONDS_MS = 15_000;
+const LATE_FIVE_SECONDS_MS = 6_500;
 
 function assertFiveSeconds(duration_ms: number): void {
   assert.ok(duration_ms >= 4_900 && duration_ms <= LATE_FIVE_SECONDS_MS, `it took ${duration_ms} ms`);
@@ -124,12 +124,12 @@ describe('spec 8, each webhook POST has a timeout of 5 seconds:', { concurrency:
   test('a response that arrives before the limit counts', async (t) => {
     // Only this timer of the receiver decides the time; the test has no other timer.
     const url = await startSocketServer(t, (socket) => {
-      const late = setTimeout(() => socket.end('HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n'), 2_500);
+      const late = setTimeout(() => socket.end('HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n'), 4_000);
       socket.on('close', () => clearTimeout(late));
     });
     const { delivery, attempt } = await attemptAt(service, url);
     assert.deepEqual([delivery.state, attempt.outcome], ['delivered', 'ok']);
-    assert.ok(attempt.duration_ms >= 2_400);
+    assert.ok(attempt.duration_ms >= 3_900);
   });
 });
 

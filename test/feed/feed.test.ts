@@ -21,7 +21,7 @@ import {
   useService,
 } from '../support/service.ts';
 import { SetClock } from '../support/set_clock.ts';
-import { inTime, until } from '../support/wait.ts';
+import { beforeTimer, until } from '../support/wait.ts';
 
 const service = useService({ retry_schedule: '100ms' });
 
@@ -511,7 +511,7 @@ test('a stop waits for no listener', async (t) => {
   const other = await startService(t);
   const streams = [await listen(t, other), await listen(t, other)];
   streams[0]!.pause();
-  await inTime('the stop', other.close());
+  await beforeTimer('the stop', 2_000, other.close());
   await streams[1]!.some(1, isNamed('end'));
 });
 
