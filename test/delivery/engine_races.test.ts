@@ -419,7 +419,7 @@ describe('an instance whose secrets do not open', () => {
     assert.deepEqual(node.transport.seqsTo('i'), [1]);
   });
 
-  test('is pushed nothing while a secret in its row is none, which ends no process and delays nobody', async (t) => {
+  test('is pushed nothing while a secret in its row is malformed, which ends no process and delays nobody', async (t) => {
     const node = await startNode(t);
     const row = { instance_id: 'i', instance_name: 'i', agent_ids: ['a'], webhook_url: 'http://i.test/hook' };
     const rest = { webhook_headers: undefined, webhook_secret: undefined, success_statuses: undefined };

@@ -14,8 +14,8 @@ import { Nodes } from './cluster.ts';
 import { assertClean } from './run.ts';
 
 const LOAD_MS = 2_000;
-/** After this time the standby has all accepted messages, and the results are written: on a busy machine too. */
-const SETTLED_MS = 3_000;
+/** After this time the standby has all accepted messages, and the results are written. */
+const SETTLED_MS = 1_000;
 /** For how long nodes go on with what they have in memory, before they notice that the database went back. */
 const NOTICED_MS = 2_000;
 /** How soon all messages are delivered that are accepted after the database went back. */

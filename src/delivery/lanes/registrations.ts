@@ -132,8 +132,8 @@ export class Registrations {
   }
 
   /**
-   * Takes over a row that was read. Pauses the instance and returns false when a secret in the row is none, because
-   * nothing can sign a push. A registration has always checked its secret, so another program has written the row.
+   * Takes over a row that was read. When a secret in the row is malformed, nothing can sign a push: then this pauses the
+   * instance and returns false. Every registration checks its secret, so another program has written such a row.
    */
   #takeOver(recipient: Recipient, row: Instance): boolean {
     try {
@@ -142,7 +142,7 @@ export class Registrations {
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
       const { instance_id } = row;
-      const text = `webhook_secret of ${JSON.stringify(instance_id)} in instances is no secret: register it with a new one`;
+      const text = `webhook_secret of ${JSON.stringify(instance_id)} in instances is malformed: register the instance with a new one`;
       this.#pause(recipient, new StoreError('SECRET_UNREADABLE', text));
       return false;
     }
