@@ -24,6 +24,8 @@ export interface CountsParts {
 
 /** The counts of the rows that a caller may see, at one time. */
 export interface Counted {
+  /** The wall clock's time when the count began. */
+  counted_at: number;
   instances: InstanceCounts;
   pending: number;
   oldest_pending_at: number | null;
@@ -62,6 +64,7 @@ export class Counts {
 
   async #count(visibility: Visibility | null): Promise<Counted> {
     const { instances, deliveries } = this.#store;
+    const counted_at = this.#clock.wall();
     const sum: InstanceCounts = { unknown: 0, up: 0, failing: 0, down: 0, off: 0, connected: 0 };
     let after: string | null = null;
     do {
@@ -77,6 +80,6 @@ export class Counts {
       deliveries.countPending(visibility),
       deliveries.oldestPending(visibility),
     ]);
-    return { instances: sum, pending, oldest_pending_at };
+    return { counted_at, instances: sum, pending, oldest_pending_at };
   }
 }

@@ -26,7 +26,7 @@ import {
 } from '@convoke/sdk';
 import type { Command } from 'commander';
 import { bytesInWords, counted } from '../../src/cli/program/format.ts';
-import { spanInWords } from '../../src/cli/program/commands/status.ts';
+import { countsInWords, spanInWords } from '../../src/cli/program/commands/status.ts';
 import { program } from '../../src/cli/program/program.ts';
 import { failureOf } from '../../src/cli/program/api.ts';
 import { flagOf, settingNames } from '../../src/config/settings.ts';
@@ -457,6 +457,17 @@ describe('the commands that call the API', () => {
     const refused = await run(['status', '--span', '2h']);
     assert.equal(refused.code, 2);
     assert.match(refused.stderr, /5m, 1h, 24h/);
+  });
+
+  test('status says from when counts are that the service has kept', () => {
+    const counts = {
+      counted_at: '2026-03-01T09:30:00.000Z',
+      instances: { up: 1, failing: 0, down: 0, unknown: 0, off: 0, connected: 0 },
+      deliveries: { pending: 0, oldest_pending_at: null },
+    };
+    const at_ms = Date.parse(counts.counted_at);
+    assert.equal(countsInWords(counts, at_ms + 40_000)['as of'], '40 s ago');
+    assert.equal(countsInWords(counts, at_ms + 900)['as of'], undefined);
   });
 
   test('status and instances show say since when an instance is down, what it answered, and when the next attempt is made', async (t) => {

@@ -42,10 +42,12 @@ for (const engine of ENGINES) {
       assert.deepEqual([first.instances.unknown, first.pending, first.oldest_pending_at], [1, 3, WALL]);
       await register(store, 'j');
       await clock.advance(1_899);
-      assert.equal((await counts.of(null)).instances.unknown, 1);
+      const kept = await counts.of(null);
+      assert.deepEqual([kept.instances.unknown, kept.counted_at], [1, first.counted_at]);
       assert.equal(asked.length, 1);
       await clock.advance(1);
-      assert.equal((await counts.of(null)).instances.unknown, 2);
+      const again = await counts.of(null);
+      assert.deepEqual([again.instances.unknown, again.counted_at], [2, first.counted_at + 2_000]);
       assert.equal(asked.length, 2);
     });
 

@@ -32,14 +32,18 @@ const GET_COUNTS = {
     tags: ['service'],
     summary: 'How many instances are in each state, and how many deliveries are pending',
     description:
-      'Counts the rows that the lists of instances and deliveries would show to this key. A service with many instances counts again only after a while, so that counting takes at most 5 % of its time.',
+      'Counts the rows that the lists of instances and deliveries would show to this key. A service with many instances counts again only after a while, so that counting takes at most 5 % of its time; `counted_at` says when it counted.',
     response: responses({ 200: ['The counts.', CountsSchema], codes: [] }),
   },
 } satisfies RouteShape;
 
 async function getCounts({ counts }: FigureContext, { principal }: RequestFor<typeof GET_COUNTS>) {
-  const { instances, pending, oldest_pending_at } = await counts.of(principal.visibility);
-  return { instances, deliveries: { pending, oldest_pending_at: isoTimeOrNull(oldest_pending_at) } };
+  const { counted_at, instances, pending, oldest_pending_at } = await counts.of(principal.visibility);
+  return {
+    counted_at: isoTime(counted_at),
+    instances,
+    deliveries: { pending, oldest_pending_at: isoTimeOrNull(oldest_pending_at) },
+  };
 }
 
 const GET_HISTORY = {

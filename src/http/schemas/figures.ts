@@ -25,7 +25,11 @@ export const DeliveryCountsSchema = Type.Object(
 );
 
 export const CountsSchema = Type.Object(
-  { instances: InstanceCountsSchema, deliveries: DeliveryCountsSchema },
+  {
+    counted_at: time('When the count began. A count that took long is kept for a while, so it may be older than the request.'),
+    instances: InstanceCountsSchema,
+    deliveries: DeliveryCountsSchema,
+  },
   named('Counts', 'The counts of the rows that the key may see.'),
 );
 

@@ -34,7 +34,7 @@ export function statusCommand(): Command {
       }
       const down = counts.instances.down === 0 ? {} : await downInWords(client, counts.instances.down);
       printFields({
-        ...countsInWords(counts),
+        ...countsInWords(counts, wallNow()),
         ...down,
         ...(history !== null && historyInWords(history, options.span)),
       });
@@ -58,13 +58,17 @@ async function historyOf(client: ConvokeClient, span: Span): Promise<ServiceHist
   }
 }
 
-function countsInWords({ instances, deliveries }: Counts): Record<string, string> {
+/** The counts in words, and from when they are if they are older than a second. */
+export function countsInWords({ counted_at, instances, deliveries }: Counts, now_ms: number): Record<string, string> {
   const { up, failing, down, unknown, off, connected } = instances;
   const { pending, oldest_pending_at } = deliveries;
-  const oldest = oldest_pending_at === null ? '' : `, the oldest from ${ago(oldest_pending_at, wallNow())}`;
+  const counted_ago = ago(counted_at, now_ms);
+  const oldest = oldest_pending_at === null ? '' : `, the oldest from ${ago(oldest_pending_at, now_ms)}`;
   return {
     instances: `${up} up, ${failing} failing, ${down} down, ${unknown} not tried yet, ${off} off; ${connected} connected`,
     pending: counted(pending, 'delivery', 'deliveries') + oldest,
+    // The service keeps the counts for a while when it has many instances.
+    ...(counted_ago !== 'now' && { 'as of': counted_ago }),
   };
 }
 
