@@ -1,8 +1,8 @@
 import { type Linger, LingerTimer } from '../store/linger.ts';
 
 /**
- * No more requests are expected after a pause of QUIET_MS. The pause must also be QUIET_GAPS times as long as the
- * recent gap between two turns of the event loop with new requests, because a busy thread has long turns.
+ * No more requests are expected after a pause of at least QUIET_MS. A busy thread has long turns of the event loop, so
+ * the pause must also be QUIET_GAPS times as long as the average gap between two turns with new requests.
  */
 const QUIET_MS = 2;
 const QUIET_GAPS = 6;
@@ -12,10 +12,11 @@ const GAP_WEIGHT = 0.1;
 /**
  * How long a batch of requests lingers, so that it can grow. Most senders wait for a response before they send again.
  * When all senders wait, no more requests are expected, and the batch starts at once. The class assumes that all
- * senders wait when
+ * senders wait in two cases:
  *
- * - no request arrived while the last batch was in flight, and at least as many requests wait now as that batch had;
- * - or no request arrived for a while.
+ * - No batch is in flight, no request arrived while the last batch was in flight, and at least as many requests wait
+ *   now as were in flight then.
+ * - No request arrived for a while.
  */
 export class AdaptiveLinger {
   readonly #linger: () => Linger;

@@ -12,24 +12,25 @@ interface Waiting<Item, Result> {
 }
 
 export interface BatcherOptions<Item> {
-  /** The most items in a batch, read before each batch. A batch has at least one item. */
+  /** The most items in a batch, read before each batch. The first item of a batch goes in even if it counts as more. */
   items_max: () => number;
   /**
-   * Makes a function for one batch. The function says as how many items an item counts. It gets the items in their
-   * order, and the last item that it gets may stay out of the batch. Without `sizer`, each item counts as one.
+   * Makes a function for one batch. The function says how many items an item counts as. It is called with the items in
+   * their order; the last item that it is called with may stay out of the batch. Without `sizer`, each item counts as
+   * one.
    */
   sizer?: () => (item: Item) => number;
   weight_max: number;
   /** The most batches in flight. While they are in flight, the next batch grows. */
   in_flight_max: number;
   /**
-   * Whether the consumer merges the batches that wait for it. Then the batcher does not limit the batches in flight,
-   * but the items in flight: to as many as `in_flight_max` full batches have.
+   * Whether the consumer, which `flush` calls, merges the batches that wait for it. If so, the batcher does not limit
+   * the batches in flight. It limits the items in flight, to as many as `in_flight_max` full batches have.
    */
   consumer_coalesces?: boolean;
   /** How long a batch lingers; a full batch starts at once. Read before each batch. */
   linger?: () => Linger;
-  /** While this returns true, the batcher flushes nothing; `flushIfReady` checks again. */
+  /** While this returns true, the batcher flushes nothing. When it no longer does, the owner calls `flushIfReady`. */
   isPaused?: () => boolean;
 }
 
@@ -51,7 +52,7 @@ export class Batcher<Item, Result> {
   #scheduled = false;
   /** Null when batches do not linger. */
   readonly #linger: AdaptiveLinger | null;
-  /** Cancels the linger. */
+  /** Ends the linger of the next batch; null while none lingers. */
   #timer: Timer | null = null;
 
   constructor(clock: Clock, options: BatcherOptions<Item>, flush: (items: Item[]) => Promise<Result[]>) {
@@ -107,7 +108,8 @@ export class Batcher<Item, Result> {
       if (delay_ms <= 0) return void this.#run();
       this.#timer ??= this.#clock.after(delay_ms, () => {
         this.#timer = null;
-        // A busy thread fires the timer late. The items that arrived in the meantime join the batch first.
+        // A busy thread fires the timer late. So the batch does not start at once: the items that arrived in the
+        // meantime join it first.
         this.flushIfReady();
       });
     });
@@ -134,7 +136,7 @@ export class Batcher<Item, Result> {
     this.#timer?.cancel();
     this.#timer = null;
     const { batch, items, weight } = this.#take();
-    // The callers were rejected before the batch started.
+    // `rejectWaiting` has taken out all items since the batch was scheduled.
     if (batch.length === 0) return;
     this.#in_flight++;
     this.#batches_in_flight.push(batch);

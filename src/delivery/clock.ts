@@ -19,7 +19,7 @@ export interface Clock {
   wall(): number;
   /** Calls back once, no sooner than after `delay_ms`. */
   after(delay_ms: number, callback: () => void): Timer;
-  /** Calls back after the events that have already happened are handled. */
+  /** Calls back once, after this thread has handled the events that have already happened. */
   soon(callback: () => void): void;
 }
 

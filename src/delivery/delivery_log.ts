@@ -9,7 +9,10 @@ import type { AttemptEvent, SuppressedDelivery, SuppressReason } from './events.
 /** The time that a summary covers. */
 const SUMMARY_MS = 60_000;
 
-/** The most bursts that the log tells apart. A burst: what one rule stops in a meeting without a pause of a minute. */
+/**
+ * The most bursts that the log tells apart. A burst is a series of deliveries in one meeting that one rule stops. It
+ * ends when the rule stops none for a minute.
+ */
 const BURSTS_MAX = 1_000;
 
 /** The most instances that a summary names. */
@@ -76,7 +79,7 @@ export class DeliveryLog {
     else log.warn({ ...line, hops, reason }, 'the loop guard stops agents that answer each other');
   }
 
-  /** Reports the events that were counted and not logged. */
+  /** Writes the last summary, if an attempt has failed since the summary before. */
   close(): void {
     this.#timer?.cancel();
     if (this.#timer !== null) this.#summarize();

@@ -10,9 +10,10 @@
  * discovery.ts: after a start, finds the pending deliveries.
  * cluster/:     the instances of this node, and the changes of other nodes. A single node does not use it.
  *
- * Memory first, disk always: a delivery that was just committed is dispatched from memory. When a lane grows too long,
- * its instance does not move, or memory is full, the rest of the lane stays on disk only, as its backlog. The backlog
- * is read in order when the front has been delivered. After a start every lane is a backlog.
+ * Every delivery is on disk, and a delivery that was just committed is dispatched from memory. When a lane grows too
+ * long, its instance does not move, or memory is full, the rest of the lane stays on disk only. This rest is the
+ * backlog of the lane. It is read in order when the part in memory has been delivered. After a start every lane is a
+ * backlog.
  */
 import type { GuardLimits } from '../domain/guard_rule.ts';
 import type { Instance, InstanceHealth } from '../domain/instance.ts';
@@ -245,8 +246,8 @@ export class Engine {
    * deliveries are on disk.
    *
    * @throws Problem `idempotency_key_reused`, `not_permitted`, `invalid_fields`, `overloaded`, `shutting_down`,
-   * `storage_unavailable` for a damaged row; StoreError, IN_DOUBT when the message may be stored although the call
-   * failed
+   * `storage_unavailable` for a damaged row; StoreError, with the code IN_DOUBT when the message may be stored although
+   * the call failed
    */
   send(send: Send): Promise<Sent> {
     return this.#acceptor.send(send);

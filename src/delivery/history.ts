@@ -74,8 +74,8 @@ export class History {
     this.#closing?.cancel();
     this.#closing = null;
     this.#spans.add(this.#second, this.#present);
-    // When this broadcast fails, the other nodes do not get these counts. A resync follows, so they know that counts
-    // are missing.
+    // When this broadcast fails, the other nodes do not get these counts. If the other nodes lost the database too,
+    // they get a resync, so they know that counts are missing.
     this.#cluster?.broadcast(TOPIC, this.#present.text).catch(() => {});
     this.#present.clear();
   }
@@ -99,8 +99,8 @@ export class History {
   read(span: Span, since_ms: number | null): HistoryRead {
     const now = this.#clock.now();
     if (this.#closing !== null && this.#second < Math.floor(now / 1000)) this.#close();
-    // Somebody may have set the wall clock since. The steps stay where they are, and the result has their times by the
-    // wall clock of now.
+    // The steps have times of the steady clock. Somebody may have set the wall clock since the start, so the result has
+    // these times converted to the present wall clock.
     const ahead_s = Math.round((this.#clock.wall() - now) / 1000);
     const { step_s } = SPANS[span];
     const counted_s = Math.floor(this.#since / 1000 / step_s) * step_s;

@@ -19,8 +19,9 @@ export interface InstanceHistoryRead extends Omit<InstanceColumns, 'first_s'> {
 }
 
 /**
- * The results of the last day's pushes, for the instances with the latest attempts. In a cluster, each node broadcasts
- * its counts every 10 s, so that every node has the history of every instance.
+ * The results of the last day's pushes, for each instance. Memory has room for INSTANCES_MAX instances: those with the
+ * latest attempts. In a cluster, each node broadcasts its counts every 10 s, so that every node has the history of
+ * every instance.
  */
 export class InstanceHistory {
   readonly #clock: Clock;

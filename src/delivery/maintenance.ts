@@ -34,18 +34,18 @@ const INTERVAL_MS = 60_000;
 const LANES_PER_STEP = 500;
 const ROWS_PER_STEP = 500;
 /**
- * A step that removes rows ends soon after this long. The pause before the next step is REMOVING_PAUSE_FACTOR times as
- * long as the step, so that requests do not notice the removal. A round that has removed rows for longer than
- * REMOVING_SLOWLY_MS is behind: from then on, a pause is only as long as its step.
+ * A step that removes rows ends soon after REMOVING_MS. The pause before the next step is REMOVING_PAUSE_FACTOR times
+ * as long as the step, so that requests do not notice the removal. When a round has removed rows for longer than
+ * REMOVING_SLOWLY_MS, it is behind. From then on, each pause is only as long as the step before it.
  */
 const REMOVING_MS = 5;
 const REMOVING_PAUSE_FACTOR = 4;
 const REMOVING_SLOWLY_MS = 30_000;
 
 /**
- * The free pages that a file keeps for new rows: at least FREE_PAGES_MIN, and at least this share of the used pages. A
- * round gives the other free pages back in steps, with pauses that are PAUSE_FACTOR times as long as the steps. The
- * round stops after GIVING_BACK_MS_MAX, and the next round continues.
+ * The free pages that a file keeps for new rows: at least FREE_PAGES_MIN, and at least FREE_PART of the used pages. A
+ * round gives the other free pages back to the file system, in steps. The pause after each step is PAUSE_FACTOR times
+ * as long as the step. The round stops after GIVING_BACK_MS_MAX, and the next round continues.
  */
 const FREE_PAGES_MIN = 1_024;
 const FREE_PART = 0.1;
@@ -55,7 +55,8 @@ const PAUSE_FACTOR = 9;
 const GIVING_BACK_MS_MAX = 30_000;
 
 /**
- * Once a day the log reports a file that cannot shrink, when more than half of it and at least this much is free.
+ * When a file cannot shrink, and more than half of it and at least EMPTY_BYTES_MIN are free, the log reports it once a
+ * day.
  */
 const EMPTY_BYTES_MIN = 64 << 20;
 const REPORT_AGAIN_MS = 86_400_000;
@@ -123,8 +124,8 @@ export class Maintenance {
     const aside_ms = await this.#expire<AsidePlace>((...step) => deliveries.expireAside(...step));
     this.#expiring_ms = lanes_ms + aside_ms;
 
-    // The wall clock, without two jumps that it may have made: the jump of an untrusted clock before the start, and a
-    // jump ahead that somebody made since the start. So a jump of the clock removes nothing.
+    // A jump of the clock must not remove rows. So this time leaves out two jumps: the one before the start, while the
+    // clock is not trusted, and one by which somebody set the wall clock ahead since the start.
     const wall_ms = Math.min(this.#clock.wall(), from) - this.#expiry.heldAt(from);
     const before = {
       deliveries_ms: wall_ms - this.#settings.retention_deliveries_ms,

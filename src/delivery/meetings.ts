@@ -116,8 +116,8 @@ export class Meetings {
     this.#is_loaded = true;
     const differing = new Set<string>();
     for (const meeting_id of new Set([...previous.keys(), ...found.keys()])) {
-      // `onRead` is called only for a pause. The other settings, the limits, change no lane: dispatch looks them up
-      // each time.
+      // Calls `onRead` only for meetings that were paused or resumed. The limits of a meeting change no lane, because
+      // dispatch looks them up each time.
       if (this.#notePause(meeting_id)) differing.add(meeting_id);
     }
     if (differing.size > 0) this.#parts.onRead(differing);

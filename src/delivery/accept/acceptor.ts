@@ -22,8 +22,8 @@ export interface Send extends Pick<
   'meeting_id' | 'message' | 'timestamp' | 'target_agents' | 'origin' | 'trace' | 'idempotency'
 > {
   /**
-   * After how long the deliveries of the message expire, if that is less than the setting `expire_after`; null: the
-   * setting decides.
+   * How long from now the deliveries of the message expire, in milliseconds. A time that is longer than the setting
+   * `expire_after` counts as `expire_after`. Null: `expire_after` holds.
    */
   expires_in_ms: number | null;
 }
@@ -35,8 +35,8 @@ export interface Sent {
 }
 
 /**
- * The most messages in one transaction. BATCH_BYTES_MAX limits the bytes of these messages, and also the bytes of the
- * lists of agents of their deliveries.
+ * The most messages in one transaction, and the most bytes of these messages. Each delivery also stores a list of
+ * agents. The lists of one transaction together should have no more than BATCH_BYTES_MAX characters.
  */
 const BATCH_MAX = 500;
 const BATCH_BYTES_MAX = 8 << 20;
@@ -121,7 +121,7 @@ export class Acceptor {
     return this.#batcher.isIdle;
   }
 
-  /** Stores the messages that wait, if acceptance need not wait now. */
+  /** Stores the messages that wait, unless backpressure still holds them up. */
   flushIfReady(): void {
     this.#batcher.flushIfReady();
   }
@@ -136,8 +136,8 @@ export class Acceptor {
    * deliveries are on disk.
    *
    * @throws Problem `idempotency_key_reused`, `not_permitted`, `invalid_fields`, `overloaded`, `shutting_down`,
-   * `storage_unavailable` for a damaged row; StoreError, IN_DOUBT when the message may be stored although the call
-   * failed
+   * `storage_unavailable` for a damaged row; StoreError, with the code IN_DOUBT when the message may be stored although
+   * the call failed
    */
   send(send: Send): Promise<Sent> {
     return this.#send(send, false);
@@ -149,7 +149,7 @@ export class Acceptor {
    * deliveries they have. A message that is refused changes nothing for the others. When the storage fails, or the
    * service is overloaded, the rest of the list fails in the same way, so that no message overtakes another.
    *
-   * @returns a result for each message; a refusal has an error that `send` throws
+   * @returns a result for each message; when a message was not stored, its result has an error that `send` throws too
    */
   async sendAll(sends: Send[]): Promise<PromiseSettledResult<Sent>[]> {
     const until = this.#clock.now() + LIST_MS_MAX;
@@ -168,7 +168,10 @@ export class Acceptor {
     return results;
   }
 
-  /** Whether these messages may wait to be stored. Otherwise `store` refuses some of them as `overloaded`. */
+  /**
+   * Whether all of these messages have room to wait until they are stored. If not, `store` refuses some of them as
+   * `overloaded`.
+   */
   hasRoomFor(sends: readonly Pick<Send, 'message' | 'target_agents'>[]): boolean {
     const weight = sends.reduce((sum, send) => sum + weightOf(send), 0);
     return this.#batcher.waiting_weight + weight <= WAITING_BYTES_MAX;
@@ -176,7 +179,8 @@ export class Acceptor {
 
   async #send(send: Send, is_joined: boolean): Promise<Sent> {
     if (this.#is_closed) {
-      // In a cluster, another node takes the message at once. A single node needs some seconds to restart.
+      // In a cluster, the sender can repeat the request soon, because another node takes the message. A single node
+      // needs some seconds to restart.
       throw new Problem('shutting_down', undefined, { retry_after_s: this.#store.cluster === null ? 5 : 1 });
     }
     const accepted = await this.store(send, is_joined);
@@ -191,7 +195,8 @@ export class Acceptor {
    * because attempts in flight may still bring replies. The result says whether the message was stored, or why not.
    *
    * @param is_joined stores the message in the same transaction as the previous message
-   * @throws Problem `overloaded`; StoreError, IN_DOUBT when the message may be stored although the call failed
+   * @throws Problem `overloaded`; StoreError, with the code IN_DOUBT when the message may be stored although the call
+   * failed
    */
   store(send: Send, is_joined = false): Promise<Accepted> {
     if (this.#tracer === null) return this.#add(send, is_joined);
@@ -244,17 +249,22 @@ export class Acceptor {
   }
 
   /**
-   * Says how much of a batch each message fills. The deliveries of a batch should fit into memory beside the deliveries
-   * that already wait there. A delivery that does not fit is read from disk later, which costs more than all other work
-   * on a delivery. And a transaction with a million deliveries takes so long that its senders get 503. No message
-   * counts as more than one full batch, so that another batch can be in flight beside it.
+   * Makes a function that says how much of a batch a message fills; a full batch is BATCH_MAX. A message with many
+   * deliveries fills more than others, for two reasons:
+   *
+   * - The deliveries of a batch should fit into memory beside the deliveries that already wait there. A delivery that
+   *   does not fit is read from disk later, which costs more than all other work on a delivery.
+   * - A transaction with a million deliveries takes so long that its senders get 503.
+   *
+   * No message counts as more than one full batch. Two full batches may be in flight, so another batch still fits
+   * beside that message.
    */
   #sizer(): (message: Pick<Send, 'meeting_id' | 'target_agents'>) => number {
     const unknown = new Set<string>();
     return (message) => {
       const { deliveries, chars, is_known } = this.#fan_outs.expected(message);
-      // When the first message of a meeting is stored, this node knows how many deliveries the others will have. So the
-      // others wait for the next batch.
+      // This node does not know how many deliveries a message of this meeting has. So a batch takes only one message of
+      // the meeting. When that message is stored, this node knows how many deliveries the next messages will have.
       if (!is_known && unknown.has(message.meeting_id)) return BATCH_MAX;
       if (!is_known) unknown.add(message.meeting_id);
       const size = Math.max(1, (BATCH_MAX * deliveries) / (WAITING_HIGH / 2), (BATCH_MAX * chars) / BATCH_BYTES_MAX);

@@ -9,13 +9,13 @@ import type { RecipientCache } from '../lanes/recipient_cache.ts';
 import type { TimerQueue } from '../timer_queue.ts';
 
 /**
- * The most deliveries that may wait, for each node of the cluster. When more deliveries wait, acceptance waits until
- * dispatch has caught up. Deliveries of instances that do not move are not counted.
+ * How many deliveries may wait, for each node of the cluster. When more deliveries wait and the processor is busy,
+ * acceptance waits until dispatch has caught up. Deliveries of instances that do not move are not counted.
  */
 export const WAITING_HIGH = 4_000;
 /** A saturated node with at least this many waiting deliveries reports them to the other nodes. */
 const BACKLOG_REPORT_MIN = 2_000;
-/** The longest that acceptance waits without a break. */
+/** The longest time that acceptance waits. After this time it stores one batch, even if dispatch is still behind. */
 const PAUSE_MS_MAX = 1_000;
 
 export interface BackpressureParts {
@@ -69,8 +69,8 @@ export class Backpressure {
   }
 
   /**
-   * Adds to the deliveries expected from messages that are being stored. When they are stored, the caller subtracts the
-   * same number.
+   * The caller is storing messages that will have about this many deliveries, and these deliveries count as waiting.
+   * When the messages are stored, the caller calls this again with the same number, but negative.
    */
   expect(deliveries: number): void {
     this.#expected += deliveries;
@@ -81,7 +81,7 @@ export class Backpressure {
     return this.#memory.waiting - this.#in_flight.count + this.#expected;
   }
 
-  /** Deliveries that wait in other nodes of the cluster that are saturated. */
+  /** Deliveries that wait in other nodes. Only saturated nodes report theirs. */
   get #waiting_elsewhere(): number {
     return this.#cluster_backlog?.others ?? 0;
   }
@@ -92,8 +92,8 @@ export class Backpressure {
   }
 
   /**
-   * Whether acceptance should wait. Before the result is true, the deliveries of instances that do not move are dropped
-   * from memory.
+   * Whether acceptance should wait. Before acceptance waits, this drops from memory the deliveries of instances that do
+   * not move, because senders should not wait for these instances.
    */
   isBehind(): boolean {
     const { is_draining, isHeld } = this.#dispatcher;

@@ -5,7 +5,10 @@ import type { AcceptedDelivery, NewMessage } from '../../store/contract/messages
 const MEETINGS_MAX = 20_000;
 /** The weight of the latest message in the average over all meetings. */
 const LATEST_WEIGHT = 0.01;
-/** The share of the remembered number that is kept after a message with fewer deliveries. */
+/**
+ * When a message has fewer deliveries than remembered for its meeting, the remembered number shrinks to this share, but
+ * not below the deliveries of the message.
+ */
 const KEPT_SHARE = 0.5;
 
 type Addressed = Pick<NewMessage, 'meeting_id' | 'target_agents'>;
@@ -45,7 +48,10 @@ export class FanOuts {
   }
 }
 
-/** Messages to some agents go to fewer instances, so they have a name of their own. No id contains a line feed. */
+/**
+ * Messages with `target_agents` go to fewer instances than the other messages of their meeting. So they are remembered
+ * under a name of their own. No meeting has that name, because no id contains a line feed.
+ */
 function nameOf({ meeting_id, target_agents }: Addressed): string {
   return target_agents === null ? meeting_id : `${meeting_id}\n`;
 }

@@ -98,7 +98,7 @@ export class Attempts {
     this.#user_agent = parts.user_agent;
   }
 
-  /** Pushes the head of a lane. When the push ends, its result is handed to the writer, and the lane continues. */
+  /** Pushes the head of a lane. When the push ends, `Results` applies its result, and the lane continues. */
   start(recipient: Recipient, lane: Lane, head: LaneDelivery): void {
     const { target } = recipient.registration;
     assert(target !== null, 'an instance without a target is never listed');

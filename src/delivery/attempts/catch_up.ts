@@ -8,8 +8,9 @@ import type { Recipient } from '../lanes/recipient.ts';
 import { type HeadReadParts, readForHead } from './head_read.ts';
 
 /**
- * The most deliveries that a read looks at. When more deliveries wait, the read may not see the newest message of a
- * person, and then all messages of people may be pushed. The read may also count fewer missed messages than there are.
+ * The most deliveries that a read looks at. When more deliveries wait, the read may not find the newest message of a
+ * person. Then that message supersedes no other, and all messages of people may be pushed. The read may also count
+ * fewer missed messages than there are.
  */
 const ROWS_MAX = 2_000;
 /** How long a read stays valid for a head that waited while its machine was away: newer messages may arrive. */

@@ -266,7 +266,8 @@ export class Dispatcher {
     const { in_turn } = this.#turns;
     const recipient = this.#turns.next(
       may_go,
-      // A turn delivers, and so frees memory. Only a turn that reads a backlog needs free memory.
+      // One turn may always begin, because it delivers and so frees memory. While other turns go on, a turn that reads
+      // a backlog begins only when there is free memory.
       (waiting) => in_turn === 0 || (in_turn < turns_max && !(waiting.isSpilled && this.#memory.isShareFull)),
     );
     if (recipient === undefined && this.#turns.has_behind && !this.#looks_for_room) {

@@ -8,8 +8,9 @@ import type { Meetings } from '../meetings.ts';
 import { type HeadReadParts, readForHead } from './head_read.ts';
 
 /**
- * The most times that `Window.pairs` has in memory, over all lanes. When there are more, the guard drops the windows
- * that it has not used for the longest time. It reads a dropped window again when it needs the window.
+ * `Window.pairs` lists points of time. This is the most that memory has of them, over all lanes. When there are more,
+ * the guard drops the windows that it has not used for the longest time. It reads a dropped window again when it needs
+ * the window.
  */
 const TIMES_MAX = 200_000;
 /** The most deliveries of an instance that are read to rebuild a window. Older deliveries are ignored. */
@@ -98,9 +99,9 @@ export class LoopGuard {
   }
 
   /**
-   * Called when the rules of a membership cancel a delivery. If an earlier attempt on the delivery did not reach the
-   * machine, the guard has counted the message. Then the guard reads the window of the lane again, without this
-   * message.
+   * Called when the rules of a membership cancel a delivery. The guard has counted the message if an earlier attempt on
+   * the delivery did not reach the machine. Then the guard drops the window of the lane, and reads it again without
+   * this message.
    */
   uncount(recipient: Recipient, delivery: LaneDelivery): void {
     const key = keyOf(recipient, delivery);
@@ -111,8 +112,8 @@ export class LoopGuard {
   }
 
   /**
-   * Forgets all windows, because the database may have gone back to an earlier time. Such a database may give a seq
-   * again, and may have lost messages that were judged.
+   * Forgets all windows, because the database may have gone back to an earlier time. Such a database may use a seq
+   * again for a new message, and may have lost messages that were judged.
    */
   forgetAll(): void {
     this.#windows.clear();
@@ -123,7 +124,8 @@ export class LoopGuard {
     const key = keyOf(recipient, head);
     let window = this.#windows.get(key);
     if (window === undefined || window.recipient_no !== recipient.number || window.pair_limit < pair_limit) {
-      // The head is the first message of the meeting, so there is nothing to count before it.
+      // Nothing comes before the first message of a meeting, so its window begins empty. Every other window must be
+      // read.
       if (head.seq > 1) return null;
       window = { recipient_no: recipient.number, pair_limit, last_seq: 0, pairs: new Map(), times: 0 };
     }

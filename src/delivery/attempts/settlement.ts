@@ -6,7 +6,8 @@ import type { LaneDelivery } from '../lanes/lane_delivery.ts';
 /**
  * The changes that the row of a delivery gets after an attempt, or when the delivery ends without an attempt.
  *
- * @param next_attempt_at steady time; null when there is no next attempt, or when no time decides when it starts
+ * @param next_attempt_at steady time; null when there is no next attempt, or when the next attempt waits only for its
+ * instance or its lane
  * @param epoch the epoch of the partition: the store ignores a settlement by a node that lost the partition
  */
 export function settlementOf(

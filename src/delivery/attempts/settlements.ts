@@ -5,19 +5,19 @@ import type { Clock, Timer } from '../clock.ts';
 import type { Observer } from '../events.ts';
 import type { Recipient } from '../lanes/recipient.ts';
 
-/** Results gather for at least this long before they are written. */
+/** Results gather for at least this long before they are written, unless a batch is full or `flush` is called. */
 const LINGER_MS = 3;
 /** The most results in one batch. */
 const BATCH_MAX = 2_000;
 /**
- * The most instances in one batch. In the second after a wide message, 10,000 instances have a new time of their last
- * success. If one transaction wrote all of these times, the other calls of the store would wait for it as long as for
- * the message itself.
+ * The most instances in one batch. In the second after a wide message, 10,000 instances may have a new time of their
+ * last success. If one transaction wrote all of these times, the other calls of the store would wait as long for it as
+ * for the message itself.
  */
 const INSTANCES_MAX = 500;
 /**
  * How long the time of the last success waits before it joins a batch. If every batch wrote the row of an instance
- * again, PostgreSQL would find that row more and more slowly.
+ * again, PostgreSQL would need more and more time to find that row.
  */
 const SUCCESS_LINGER_MS = 1_000;
 const RETRY_MS = 500;
@@ -164,7 +164,9 @@ export class Settlements {
   }
 }
 
-/** Leaves out instances that were deleted, because the id may belong to another registration by now. */
+/**
+ * Leaves out instances that this node dropped: the id of a deleted instance may belong to another registration by now.
+ */
 function healthSettlementsOf(instances: Iterable<Recipient>): HealthSettlement[] {
   const settlements: HealthSettlement[] = [];
   for (const { instance_id, registration, dropped, partition } of instances) {

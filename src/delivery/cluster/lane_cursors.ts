@@ -67,8 +67,9 @@ export class LaneCursors {
   }
 
   /**
-   * A time of the invalidation clock. A forgotten lane of the recipient may already have delivered messages that this
-   * node requested before that time. It has delivered no message that this node requested later.
+   * A time of the invalidation clock. A forgotten lane of the recipient may have read messages from the table and
+   * delivered them before this time. So a message that this node requested before this time may be delivered already. A
+   * message that this node requested later is not.
    */
   forgottenAt(recipient: Recipient): number {
     return this.#cursors.get(recipient)?.forgotten_at ?? this.#dropped_at;

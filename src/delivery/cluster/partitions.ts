@@ -294,7 +294,7 @@ export class Partitions {
     return partition;
   }
 
-  /** The last attempt of a lost partition has ended. This node may hold the partition again. */
+  /** The last attempt of a lost partition has ended. This node may have taken the partition again in the meantime. */
   #onEnded(partition_no: number): void {
     this.#ending.delete(partition_no);
     const partition = this.#held.get(partition_no);
@@ -338,7 +338,8 @@ export class Partitions {
   #release(partition: Partition): void {
     this.#releasing.add(partition);
     partition.paused = true;
-    // An attempt of an earlier hold is in flight: when it has ended, `#onEnded` goes on with the release.
+    // This node held the partition before, and an attempt from that time is still in flight. When it ends, `#onEnded`
+    // goes on with the release.
     if (this.#ending.has(partition.partition_no)) return;
     partition.onIdle = () => void this.#finishRelease(partition);
     if (partition.in_flight === 0) partition.onIdle();

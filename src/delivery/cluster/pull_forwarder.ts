@@ -9,7 +9,8 @@ import type { Clock, Timer } from '../clock.ts';
 export const FORWARDED_HEADER = 'convoke-forwarded';
 
 /**
- * How long the other node may take to accept a connection, and how long to respond after the pull should have ended.
+ * How long the other node may take to accept a connection, and how much longer than the pull itself its response may
+ * take.
  */
 const CONNECT_MS = 2_000;
 const ANSWER_MS = 10_000;
@@ -22,8 +23,8 @@ const ADDRESSES_MS = 1_000;
 /** How long a node uses one stamp. A stamp is a signed time, and marks the pulls that the node forwards. */
 const STAMP_MS = 10_000;
 /**
- * How much earlier or later than the clock of this node the time in a stamp may be. The reasons for a difference are
- * the age of the stamp and clocks that differ.
+ * How much earlier or later than this node's clock the time in a stamp may be. It differs because the stamp has some
+ * age, and because the clocks of two nodes differ.
  */
 const CLOCKS_APART_MS = 60_000;
 /** The most genuine stamps that a node remembers. Each node makes six stamps a minute. */
@@ -90,7 +91,7 @@ export class PullForwarder {
   }
 
   /**
-   * @param onRequest called with a function that ends the request when the client has gone
+   * @param onRequest called with a function that cancels the request; the caller calls it when the client has gone
    * @returns the response; null when no node holds the partition of the instance, or when the node that holds it did
    * not respond
    */
@@ -148,8 +149,8 @@ export class PullForwarder {
   }
 
   /**
-   * The stamp shows that a node of this cluster forwards the pull. One stamp is for all pulls of STAMP_MS, because each
-   * signature takes a call of the store.
+   * The stamp shows that a node of this cluster forwards the pull. All pulls within STAMP_MS have the same stamp,
+   * because each signature takes a call of the store.
    */
   async #currentStamp(): Promise<string> {
     const now = this.#clock.now();
@@ -190,7 +191,8 @@ export class PullForwarder {
    * Checks the mark of a forwarded pull.
    *
    * @param mark the value of the header
-   * @returns the address of the client; undefined unless a node of this cluster wrote the mark just now
+   * @returns the address of the client, null when the mark has none; undefined unless a node of this cluster wrote the
+   * mark just now
    */
   async addressIn(mark: string): Promise<string | null | undefined> {
     const [address = '', text = '', ...signatures] = mark.split(' ');

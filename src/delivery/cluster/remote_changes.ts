@@ -187,8 +187,9 @@ export class RemoteChanges implements PartitionsListener {
   onRevoked(partitions: ReadonlySet<Partition>): void {
     const { recipients, transport } = this.#parts;
     for (const recipient of recipients.all()) if (partitions.has(recipient.partition)) recipients.drop(recipient);
-    // Compares partitions by number, because `handOver` knows only the ids of instances. A partition that this node
-    // lost and took again at once has the same number, but none of its new attempts has started yet.
+    // Compares partitions by number, because `handOver` knows only the ids of instances. This node may have lost a
+    // partition and taken it again at once, with the same number. No attempt of the new partition has started yet, so
+    // `handOver` ends only attempts of the old one.
     const partition_nos = new Set([...partitions].map(({ partition_no }) => partition_no));
     transport.handOver((instance_id) => partition_nos.has(partitionOf(instance_id)));
   }

@@ -8,7 +8,7 @@ export class Backlog {
   /** The seqs of the first and the last of the tail. */
   tail_from = Infinity;
   tail_to = 0;
-  /** True when the lane was too long, or memory was full: no tail until the whole backlog is read. */
+  /** True after the lane was too long or memory was full. Then the backlog gets no tail until all of it is read. */
   is_closed = false;
   /**
    * How many deliveries of the backlog would be in memory if the lane did not have to be read first. Backpressure
@@ -20,7 +20,10 @@ export class Backlog {
    * deliveries without their latest results.
    */
   is_unsettled = false;
-  /** Rises when the backlog grows or a tail begins. A page that was requested earlier may then not be the last page. */
+  /**
+   * Rises when the backlog grows or a tail begins. A page that was requested before such a change may not be the last
+   * page, even if it is short.
+   */
   changes = 0;
 
   push(delivery: LaneDelivery): void {

@@ -49,22 +49,22 @@ export class Enqueuer {
       const recipient = this.#recipients.of(instance_id);
       // Another node delivers to this recipient, and learns of the message from the store.
       if (recipient === null) continue;
-      // This matters when the lane is not in memory. If this node saw every message of the meeting and has found all
-      // pending deliveries, nothing before this message is pending. But this node may have read the message itself from
-      // the table before, and pushed it: a message of another node, or an own message before the response to its commit
-      // arrived.
+      // A lane that is not in memory need not be read if two things are certain. The first: nothing before this message
+      // is pending. This is certain when this node saw every message of the meeting and has found all pending
+      // deliveries. The second: this node has not read this message from the table and pushed it. It may have done so
+      // with a message of another node, or with an own message before the response to its commit arrived.
       const is_whole = contiguous_from === null || contiguous_from === 1;
       const was_unread = is_own && !this.#recipients.mayHaveRead(recipient, requested_at);
       const is_known = was_unread && is_whole && recipient.partition.discovered;
       const lane = this.#recipients.laneOf(recipient, meeting_id, is_known ? seq - 1 : null);
-      // The message belongs to a new range, so this node may not have seen the messages before it.
+      // When the message belongs to a new range, this node may not have seen the messages before it.
       const is_after_gap = lane.contiguous_from !== contiguous_from;
       lane.contiguous_from = contiguous_from;
       // This node read the message from the table before the broadcast of the message arrived.
       if (seq <= lane.newest_seq) continue;
-      // In a cluster, a lane whose newest_seq is 0 was read from its beginning, and nothing was pending. So this
-      // message may be delivered already: its broadcast may be older than that read. The range does not help, because a
-      // range says only which messages this node saw.
+      // In a cluster, a lane whose newest_seq is 0 was read from its beginning, and nothing was pending. If this
+      // message was stored before that read, it is delivered already, and only its broadcast came after the read. The
+      // range does not help here, because a range says only which messages this node saw.
       const may_be_done = contiguous_from !== null && lane.newest_seq === 0 && !is_known;
       const has_gap = is_after_gap && lane.newest_seq < seq - 1;
       if (has_gap || may_be_done) this.#memory.spillTail(lane);
@@ -100,7 +100,7 @@ export class Enqueuer {
           answered_badly: 0,
           attempts: [],
           next_attempt_at: null,
-          // Acceptance does not wait for wide messages, as long as instances with a backlog leave room in memory.
+          // Acceptance does not wait for wide messages, unless the share of the memory for backlogs is full.
           is_backlog: is_wide && !this.#memory.isShareFull,
           missed: 0,
         });
@@ -116,8 +116,8 @@ export class Enqueuer {
 }
 
 /**
- * Whether a new delivery of a lane with a backlog stays on disk. Without a cluster, it stays there as long as the
- * instance is behind.
+ * Whether a new delivery of a lane stays on disk only, as a part of the backlog. It does while the backlog is closed.
+ * Without a cluster, it also does while the instance is behind.
  */
 function staysOnDisk({ is_behind }: Recipient, { backlog, contiguous_from }: Lane): boolean {
   return backlog !== null && (backlog.is_closed || (contiguous_from === null && is_behind));

@@ -36,7 +36,10 @@ export class Lane {
    * memory, in flight or being read.
    */
   generation = 0;
-  /** The last seq that the queue has or had, without deliveries that were dropped. A load continues after this seq. */
+  /**
+   * The last seq that the queue has, or had before its deliveries ended. Deliveries that were dropped from memory do
+   * not count, because the next read continues after this seq.
+   */
   last_seq: number;
   /** No attempt of this lane starts before this time; Infinity while its meeting is paused. */
   held_until = 0;
@@ -105,7 +108,7 @@ export class Lane {
     return tail === null ? 0 : tail.length;
   }
 
-  /** The last seq that memory has or had, without deliveries that were dropped. */
+  /** The same as `last_seq`, but for the queue and the tail together. */
   get newest_seq(): number {
     return this.backlog !== null && this.tail_length > 0 ? this.backlog.tail_to : this.last_seq;
   }

@@ -118,7 +118,8 @@ export class LaneLoader {
   }
 
   #take(lane: Lane, backlog: Backlog, rows: QueuedDelivery[], may_be_last: boolean): void {
-    // The table has deliveries behind the tail: other nodes stored these before this node listened.
+    // The table has deliveries behind the tail: other nodes stored these deliveries before this node received their
+    // broadcasts.
     const is_beyond_tail = lane.tail_length > 0 && (rows.at(-1)?.seq ?? 0) > backlog.tail_to;
     if (is_beyond_tail) this.#memory.spillTail(lane);
     const is_last = may_be_last && !is_beyond_tail;
@@ -127,15 +128,16 @@ export class LaneLoader {
     for (const row of before_tail) this.#memory.appendRead(lane, laneDeliveryOf(row, latest_due));
     const first_in_tail = rows[before_tail.length];
     const reaches_tail = first_in_tail !== undefined;
-    // The page shows that the deliveries of the tail before this row are settled. They are in the tail because this
-    // node read their rows again before their results were on disk.
+    // The page does not have the deliveries of the tail before this row, so they are settled. They came into the tail
+    // although this node had pushed them: a broadcast made this node read their rows again before their results were on
+    // disk.
     if (reaches_tail) this.#memory.dropSettled(lane, backlog, first_in_tail.seq);
     // The last page ends before the tail begins, so no delivery in the tail is pending any more.
     if (is_last && !reaches_tail && lane.tail_length > 0) this.#memory.spillTail(lane);
     else if (is_last || reaches_tail) {
       this.#memory.joinTail(lane);
       // After a page that is not the last, the table may have more behind the tail: other nodes may have stored
-      // deliveries before this node listened.
+      // deliveries before this node received their broadcasts.
       if (!is_last && lane.contiguous_from !== null) lane.spill();
     } else this.#memory.setUnread(backlog, Math.max(0, backlog.unread_estimate - rows.length));
   }

@@ -11,12 +11,12 @@ const SLOW_LANE_LENGTH_MAX = 2;
 /**
  * A receiver is slow when its pushes take longer than this many times the average of all pushes. A slow receiver has a
  * smaller share of the memory, so that a few slow receivers cannot fill the memory. The limit is not a time in
- * milliseconds: when this thread is saturated, all pushes take long.
+ * milliseconds, because all pushes take long when this thread is saturated.
  */
 const SLOWER_ALLOWED = 4;
 /** The weight of the latest push in the average of all. */
 const PUSH_MS_WEIGHT = 0.01;
-/** An instance that has not moved for this long is slow. */
+/** An instance does not move when it has attempts in flight and none of them has ended for this long. */
 const SLOW_AFTER_MS = 250;
 /** The most deliveries in memory, and the most bytes of their messages. */
 const MEMORY_DELIVERIES_MAX = 50_000;
@@ -52,7 +52,7 @@ export class LaneMemory {
 
   /**
    * Deliveries in memory, and those that would be in memory if their lanes did not have to be read first. Backlogs and
-   * wide messages do not count: however large they are, this node need not accept less.
+   * wide messages do not count, so that acceptance does not wait for them, however large they are.
    */
   get waiting(): number {
     return this.#queued - this.#queued_backlog + this.#unread;
@@ -196,7 +196,7 @@ export class LaneMemory {
   }
 }
 
-/** Whether attempts to an instance end soon enough. */
+/** Whether an instance moves: it is reached, and its attempts end soon. */
 export function isMoving(recipient: Recipient, now: number): boolean {
   const { health, target } = recipient.registration;
   if (health.backoff_step > 0 || target?.switched_on === false || recipient.isAway(now)) return false;

@@ -10,7 +10,7 @@ import { Registration } from './registration.ts';
 export const PUSH_MS_GUESS = 5;
 /** An instance counts as away when an attempt has waited this long: for a pull, or for room for a long attempt. */
 export const AWAY_AFTER_MS = 250;
-/** The machine was away when an attempt waited this long for its pull: see `pulls`. */
+/** The rules of a membership take a machine for away only when an attempt waited this long for a pull: see `pulls`. */
 const GONE_AFTER_MS = 10_000;
 /** The weight of the latest push in the average. */
 const PUSH_MS_WEIGHT = 0.1;
@@ -70,8 +70,8 @@ export class Recipient {
    */
   moved_at = 0;
   /**
-   * Messages that were accepted before this time of the wall clock waited while the machine was away, or before this
-   * node delivered to it.
+   * A time of the wall clock: when the machine came back, or when this node took the partition of the instance.
+   * Messages that were accepted earlier count as messages that waited while the machine was away.
    */
   returned_at: number;
   #is_backing_off = false;

@@ -110,8 +110,8 @@ export class RecipientCache {
   /**
    * Returns the lane of a meeting; makes a lane if none is in memory.
    *
-   * @param known_to matters only for a new lane: none of its deliveries up to this seq is pending. Null: nobody knows,
-   * and the lane must be read
+   * @param known_to matters only for a new lane: none of its deliveries up to this seq is pending. Null: this node does
+   * not know what is pending, and the lane must be read
    */
   laneOf(recipient: Recipient, meeting_id: string, known_to: number | null): Lane {
     const known = recipient.lanes.get(meeting_id);
@@ -125,8 +125,8 @@ export class RecipientCache {
   }
 
   /**
-   * Whether a lane that was forgotten may already have delivered a message that was requested at this time. Then that
-   * message may no longer be pending.
+   * Whether a forgotten lane of the recipient may already have delivered a message that this node requested at
+   * `requested_at`. If so, the message may no longer be pending.
    */
   mayHaveRead(recipient: Recipient, requested_at: number): boolean {
     return this.#cursors !== null && requested_at < this.#cursors.forgottenAt(recipient);

@@ -11,7 +11,9 @@ import { isSamePlace, type Target, targetOf } from '../transport/target.ts';
  */
 export type Freshness = 'unknown' | 'current' | 'stale';
 
-/** Whether the row is being read. `paused`: its secrets cannot be decrypted, and it is read again later. */
+/**
+ * Whether the row is being read. `paused`: its secrets cannot be decrypted or are malformed, so it is read again later.
+ */
 export type Reading = 'none' | 'in_flight' | 'paused';
 
 /**
@@ -27,7 +29,7 @@ export class Registration {
   health_dirty = false;
   /** The `updated_at` of the registration to which the receiver responded 410; null when the receiver did not. */
   gone_as_of: number | null = null;
-  /** Rises with each invalidation, and with a 410. A row that was requested before that is out of date. */
+  /** Rises with each invalidation, and with a 410. A row that was requested before it last rose is out of date. */
   version = 0;
   /**
    * True when another node, or a change that is in doubt, may have reset the back-off. The row shows whether that
@@ -54,8 +56,8 @@ export class Registration {
   }
 
   /**
-   * The row may have changed: no attempt starts until the row is read again. If the secrets in it could not be
-   * decrypted before, perhaps they can be now.
+   * The row may have changed: no attempt starts until the row is read again. A pause ends, because the secrets in the
+   * row may be usable now.
    */
   invalidate(): void {
     if (this.#freshness === 'current') this.#freshness = 'stale';
@@ -64,8 +66,8 @@ export class Registration {
   }
 
   /**
-   * The timer of the pause stays. When the timer fires, its callback compares the state and the version, and finds that
-   * the pause is over.
+   * Ends a pause, but does not cancel its timer. When the timer fires, its callback sees from `reading` and `version`
+   * that the pause is over.
    */
   #endPause(): void {
     if (this.reading === 'paused') this.reading = 'none';

@@ -16,8 +16,8 @@ import type { RecipientCache } from './recipient_cache.ts';
 /** The most rows in one read. Messages that arrive meanwhile wait until the rows are read. */
 const BATCH_MAX = 100;
 /**
- * How soon an instance whose secrets cannot be decrypted is read again, and logged again. When the instance gets new
- * secrets, it is read at once.
+ * When the secrets of an instance cannot be decrypted or are malformed, its row is read again, and logged again, after
+ * this time. When the instance gets new secrets, its row is read at once.
  */
 const UNREADABLE_RETRY_MS = 60_000;
 
@@ -132,8 +132,9 @@ export class Registrations {
   }
 
   /**
-   * Takes over a row that was read. When a secret in the row is malformed, nothing can sign a push: then this pauses the
-   * instance and returns false. Every registration checks its secret, so another program has written such a row.
+   * Takes over a row that was read. When a secret in the row is malformed, nothing can sign a push. Then this method
+   * pauses the instance and returns false. Every registration checks its secret, so another program has written such a
+   * row.
    */
   #takeOver(recipient: Recipient, row: Instance): boolean {
     try {
@@ -164,9 +165,9 @@ export class Registrations {
   }
 
   /**
-   * The secrets of the instance cannot be decrypted. Its row is read again after a change or a pause, and not for each
-   * accepted message. Until then no push is made, because the earlier row in memory may have the target of another
-   * owner.
+   * The secrets of the instance cannot be decrypted or are malformed. Its row is read again after a change or a pause,
+   * and not for each accepted message. Until then no push is made, because the earlier row in memory may have the
+   * target of another owner.
    */
   #pause(recipient: Recipient, error: StoreError): void {
     const { registration } = recipient;
@@ -182,8 +183,9 @@ export class Registrations {
   }
 
   /**
-   * The row of each instance; null when the instance does not exist; an error when its secrets cannot be decrypted. An
-   * error and not an exception, so that one damaged row does not stop the pushes to other instances.
+   * The row of each instance; null when the instance does not exist. When its secrets cannot be decrypted, the result
+   * is an error. This method does not throw the error, so that one damaged row does not stop the pushes to other
+   * instances.
    */
   async #read(instance_ids: string[]): Promise<(Instance | StoreError | null)[]> {
     try {

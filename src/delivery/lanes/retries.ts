@@ -28,8 +28,8 @@ export interface RetriesParts {
 /**
  * The deliveries that went aside. Each of them is on disk until it is due. Then an attempt on it is made again. For
  * each recipient, memory has the time at which the next delivery aside is due (`aside_due_at`). At that time a page of
- * due deliveries is read into the lane `aside`, which blocks no other lane. While that lane has a backlog, more
- * deliveries are due.
+ * due deliveries is read into the lane `aside`, which blocks no other lane. While this lane has a backlog, it has due
+ * deliveries that are not read yet.
  */
 export class Retries {
   readonly #clock: Clock;

@@ -5,7 +5,8 @@
  *          here, for one attempt, so that a small backlog ends soon.
  * waiting: instances with a backlog. A limited number of them have their _turn_ at a time: see
  *          attempts/saturation.ts. A turn ends when the instance has nothing left, or would need another read after
- *          TURN_ATTEMPTS attempts. So a page takes one read, and its attempts share a connection.
+ *          TURN_ATTEMPTS attempts. So no turn ends in the middle of a page, and the attempts of a page share a
+ *          connection.
  *
  * The recipients of a wide message (see enqueuer.ts) count as instances with a backlog until they have the message.
  *
@@ -55,6 +56,8 @@ export class Turns {
   }
 
   /**
+   * The recipient whose step is next; undefined when none may take a step.
+   *
    * @param may_go whether the instances that have their turn may take a step
    * @param mayBegin whether the turn of this recipient may begin
    */

@@ -46,7 +46,7 @@ export interface LateRepliesParts {
  * Sends replies that arrive after the response to the push. A delivery has REPLIES_MAX places for such replies. Each
  * reply takes one place, and the place is a part of the idempotency key of the reply. So the transaction that stores a
  * reply also counts it, on any node, and two replies that arrive together cannot take the same place. The store keeps
- * an idempotency key for as long as a token is valid.
+ * an idempotency key for as long as a token is valid, so a place stays taken while replies can come.
  */
 export class LateReplies {
   readonly #store: LateRepliesParts['store'];
@@ -99,7 +99,7 @@ export class LateReplies {
     if (instance === null || !instance.replies || !instance.is_active) throw new Problem('replies_not_allowed');
     if (!standsOn(replyStanding(instance))) throw new Problem('replies_not_allowed', NOT_THE_SAME);
     // A pulling machine gets the push and its token because of its key, so the key must still be valid. A webhook gets
-    // the push and the token because of its address.
+    // them because of its address, which `standsOn` has compared.
     const { owner_key_id, transport } = instance;
     if (transport === 'pull' && owner_key_id !== null && !this.#keyring.canOwn(owner_key_id))
       throw new Problem('replies_not_allowed', KEY_ENDED);

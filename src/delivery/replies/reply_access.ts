@@ -15,7 +15,7 @@ export const REPLY_PATH = '/api/v1/replies/';
 /** A delivery to an instance that may reply. */
 type Replyable = Pick<QueuedDelivery, 'delivery_id' | 'accepted_at'>;
 
-/** Lets instances reply later. A change of the data key invalidates all earlier tokens. */
+/** Lets instances reply later. When a change of the data key has ended, all earlier tokens are invalid. */
 export class ReplyAccess {
   readonly #secrets: DerivedSecrets;
   readonly #base_url: () => string;

@@ -3,8 +3,8 @@ import type { TraceContext } from '../../domain/trace_context.ts';
 import type { Send } from '../accept/acceptor.ts';
 
 /**
- * The sender of a reply, where other messages have the id of the sender's key. No API key has this id, so no sender can
- * use the idempotency key of a reply.
+ * Each idempotency key belongs to a sender. For replies the sender is this text, for other messages the id of an API
+ * key. No API key has this text as its id, so nobody else can use the idempotency key of a reply.
  */
 const SENDER = 'reply';
 

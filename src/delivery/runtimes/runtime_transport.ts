@@ -247,7 +247,7 @@ const ADDRESS_TOO_LONG: Exchanged = {
 
 /**
  * Headers of the instance have priority over headers of the shape. A request for one agent has an idempotency key of
- * its own.
+ * its own. Otherwise the runtime could take it for a repetition of the request for another agent.
  */
 function headersOf(push: Push, way: Way, request: RuntimeRequest, agents: readonly string[]): Record<string, string> {
   const key = push.headers['idempotency-key'] ?? '';

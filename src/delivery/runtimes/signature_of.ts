@@ -5,8 +5,8 @@ import type { Push } from '../transport/transport.ts';
 
 /**
  * The headers that sign a request to a runtime, under the names that the runtime knows. The signature covers the bytes
- * that are sent. The signed id is the id of the delivery, unless the shape has an id of its own. The signed time is the
- * time of the attempt.
+ * that are sent. The signed id is `signed_id`, or the id of the delivery when the request has no `signed_id`. The
+ * signed time is the time of the attempt.
  */
 export function signatureOf(
   { headers }: Pick<Push, 'headers'>,

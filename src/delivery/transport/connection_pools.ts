@@ -55,7 +55,10 @@ export class ConnectionPools {
     return connection;
   }
 
-  /** Keeps a connection for the next push to its instance, or closes it because there is no room. */
+  /**
+   * Keeps a connection for the next push to its instance. When there is no room, this connection or another closes: see
+   * `whichCloses`.
+   */
   keep(connection: PooledConnection, pool: InstancePool): void {
     while (!this.#idle.hasRoomFor(connection)) {
       const closing = this.#idle.whichCloses(connection);
