@@ -2,7 +2,10 @@ import type { Connection } from '../domain/instance.ts';
 import type { ConnectionChange, InstanceStore } from '../store/contract/instances.ts';
 import type { Clock, Timer } from './clock.ts';
 
-/** How long changes linger: when a node starts, thousands of machines connect again at once. */
+/**
+ * How long changes linger, so that one transaction writes many of them. When a node starts, thousands of machines
+ * connect again at once.
+ */
 const LINGER_MS = 50;
 const RETRY_MS = 500;
 /** The most changes in one transaction. */

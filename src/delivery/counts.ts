@@ -4,7 +4,7 @@ import type { DeliveryStore } from '../store/contract/deliveries.ts';
 import type { InstanceCounts, InstanceStore } from '../store/contract/instances.ts';
 import type { Clock } from './clock.ts';
 
-/** The most instances that one call counts: some milliseconds of the store's time, so that no other call waits long. */
+/** The most instances that one call of the store counts. That takes some milliseconds, so no other call waits long. */
 const INSTANCES_AT_ONCE = 2_000;
 /**
  * Counts are kept 19 times as long as it took to count. So all callers with equal rights together take at most 5 % of

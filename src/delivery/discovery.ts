@@ -53,7 +53,7 @@ export class Discovery {
    * Finds the pending deliveries of partitions.
    *
    * @param lane called for each lane that has a pending delivery
-   * @returns how long the table took, in milliseconds
+   * @returns how long the reads of the table took, in milliseconds
    */
   async scan(partitions: readonly Partition[], lane: (key: LaneKey) => void): Promise<number> {
     const { pending_scan, dispatcher } = this.#parts;
@@ -84,8 +84,8 @@ export class Discovery {
     const { recipients, dispatcher } = this.#parts;
     const recipient = recipients.of(instance_id);
     if (recipient === null) return;
-    // If the lane is in memory, the scan may have found only deliveries that memory has too. Such deliveries are no
-    // backlog.
+    // An instance whose lane is in memory does not count as behind: the scan may have found only deliveries that memory
+    // has too, and these are no backlog.
     if (!recipient.lanes.has(meeting_id)) recipient.is_behind = true;
     const lane = recipients.laneOf(recipient, meeting_id, null);
     // Of an empty lane, memory knows only a position (seq), and the delivery that the scan found may be before that

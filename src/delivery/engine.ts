@@ -271,7 +271,9 @@ export class Engine {
     this.#local_changes.memberRulesChanged(instance_id);
   }
 
-  /** A step of a deletion was done, or a change of the instance is in doubt: the instance is read again. */
+  /**
+   * A deletion made a step, or nobody knows whether a change of the instance was stored: the instance is read again.
+   */
   invalidateInstance(instance_id: string): void {
     this.#local_changes.invalidateInstance(instance_id);
   }

@@ -2,7 +2,7 @@ import { BELIEVED_SHARE } from '../domain/delivery.ts';
 import type { Clock } from './clock.ts';
 
 /**
- * Decides which deliveries have expired. The clock may be wrong when a process starts: if it is four days ahead,
+ * Decides which deliveries have expired. The clock may be wrong when a process starts: if it were four days ahead,
  * everything pending would fail at once. So at a start, the clock is compared with the last time that a process noted.
  * When the clock is far ahead of that time, the jump between the two does not count, and pending deliveries keep their
  * remaining time. The jump counts after all when the operator says that the clock is right, or when this process has

@@ -67,8 +67,8 @@ export class LocalChanges {
   }
 
   /**
-   * A step of a deletion was done, or a change is in doubt: registration and deliveries are read again before anything
-   * is started.
+   * A deletion made a step, or nobody knows whether a change of the instance was stored. So registration and deliveries
+   * are read again before anything is started.
    */
   invalidateInstance(instance_id: string): void {
     const { invalidations, transport, recipients, dispatcher } = this.#parts;

@@ -124,8 +124,8 @@ export class Maintenance {
     const aside_ms = await this.#expire<AsidePlace>((...step) => deliveries.expireAside(...step));
     this.#expiring_ms = lanes_ms + aside_ms;
 
-    // A jump of the clock must not remove rows. So this time leaves out two jumps: the one before the start, while the
-    // clock is not trusted, and one by which somebody set the wall clock ahead since the start.
+    // A jump of the clock must not remove rows. So this time leaves out two jumps: a jump before the start, unless the
+    // clock is trusted, and a jump ahead of the wall clock since the start.
     const wall_ms = Math.min(this.#clock.wall(), from) - this.#expiry.heldAt(from);
     const before = {
       deliveries_ms: wall_ms - this.#settings.retention_deliveries_ms,

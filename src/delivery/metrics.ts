@@ -59,7 +59,7 @@ export class Metrics {
       registers,
     });
     // Convoke counts attempts itself, and the library asks for these figures when it needs them. A counter of the
-    // library would take long to find its labels.
+    // library would look up the label at every attempt, which takes long.
     const counted = this.#attempts;
     new Counter({
       name: 'convoke_attempts_total',

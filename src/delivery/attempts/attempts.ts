@@ -154,7 +154,7 @@ export class Attempts {
   }
 
   /**
-   * Decides the next step of the lane.
+   * Drops from memory the deliveries that the lane should not keep after the attempt, and lets the lane continue.
    *
    * @param generation the generation of the lane when the attempt started
    */

@@ -13,7 +13,9 @@ import { type HeadReadParts, readForHead } from './head_read.ts';
  * fewer missed messages than there are.
  */
 const ROWS_MAX = 2_000;
-/** How long a read stays valid for a head that waited while its machine was away: newer messages may arrive. */
+/**
+ * How long a read stays valid for a head that waited while its machine was away. Newer messages may arrive after that.
+ */
 const FRESH_MS = 1_000;
 
 export interface CatchUpParts extends HeadReadParts {

@@ -18,7 +18,8 @@ export interface HeadReadParts {
 
 /**
  * Reads the facts that decide about the head of a lane, and offers the lane to the dispatcher again. First it waits
- * until all earlier results are on disk, so that the read finds cancelled deliveries as cancelled.
+ * until all earlier results are on disk. Otherwise the read could count a delivery as pending that is cancelled
+ * already.
  *
  * @param take keeps the result of the read; not called when the lane changed meanwhile
  */

@@ -21,7 +21,7 @@ export interface LoopGuardParts extends HeadReadParts {
   meetings: Pick<Meetings, 'limitsOf'>;
 }
 
-/** The messages that a lane delivered lately, by sender and agent. */
+/** The messages that a lane delivered lately, by pair. */
 interface Window {
   /**
    * The window is valid only for the recipient with this number, and for limits up to `pair_limit`. Otherwise the
@@ -31,7 +31,7 @@ interface Window {
   pair_limit: number;
   /** The last delivery that was judged. */
   last_seq: number;
-  /** By sender and agent: the times at which the delivered messages were accepted, the newest last. */
+  /** By pair: the times at which the delivered messages were accepted, the newest last. */
   pairs: Map<string, number[]>;
   times: number;
 }

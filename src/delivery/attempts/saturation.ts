@@ -7,8 +7,8 @@ const SATURATED = 0.75;
 export const CHECK_MS = 100;
 /**
  * The most attempts in flight to instances with a backlog, while this thread is saturated. While the thread handles the
- * responses to these attempts, its other work waits. While the thread is not saturated, the limit grows, up to a share
- * of all attempts.
+ * responses to these attempts, its other work waits, so there may be few of them. While the thread is not saturated,
+ * the limit grows, up to ATTEMPTS_SHARE of all attempts.
  */
 const ATTEMPTS_MIN = 96;
 const ATTEMPTS_SHARE = 0.75;

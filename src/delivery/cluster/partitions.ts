@@ -30,8 +30,8 @@ export class Partition {
   /** The time of the wall clock when this node took the partition. */
   acquired_wall = 0;
   /**
-   * Whether every lane with a pending delivery is known. Then a lane that is not in memory has nothing on disk, except
-   * deliveries that other nodes store from now on.
+   * Whether every lane with a pending delivery is known. If so, a lane that is not in memory has nothing on disk,
+   * except deliveries that other nodes store from now on.
    */
   discovered = false;
   /**
@@ -47,7 +47,7 @@ export class Partition {
     this.epoch = epoch;
   }
 
-  /** Whether this is the partition of a node that has all instances for itself. */
+  /** Whether this is the only partition of a node without a cluster. */
   get is_solo(): boolean {
     return this.partition_no === SOLO;
   }
@@ -71,7 +71,7 @@ export interface PartitionsListener {
   onReleasing(partition: Partition): void;
   /** Resolves when the results of all attempts so far are on disk. */
   flush(): Promise<void>;
-  /** The lease can be trusted again. */
+  /** The lease was renewed. If it had ended, attempts may start again. */
   onRenewed(): void;
   /** The pause of a partition has ended: attempts to its instances may start again. */
   onResumed(partition: Partition): void;
@@ -114,7 +114,7 @@ export class Partitions {
   readonly #observer: PartitionsObserver;
   #listener: PartitionsListener | null = null;
   readonly #held = new Map<number, Partition>();
-  /** The one partition of a node that has everything for itself. */
+  /** The only partition of a node without a cluster; null in a cluster. */
   readonly #solo: Partition | null;
   /** Partitions that this node is about to release. */
   readonly #releasing = new WeakSet<Partition>();
@@ -124,7 +124,7 @@ export class Partitions {
   readonly #ending = new Set<number>();
   #requested_at: number | null = null;
   #lease_valid_until: number;
-  /** The same end by the wall clock: the steady clock stands still while the machine is suspended. */
+  /** The same end by the wall clock, because the steady clock stands still while the machine is suspended. */
   #lease_valid_until_wall: number;
   #timer: Timer | null = null;
   #renewing: Promise<void> | null = null;

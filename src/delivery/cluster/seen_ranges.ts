@@ -5,8 +5,9 @@ const MEETINGS_MAX = 50_000;
 
 /**
  * The messages that a node of a cluster has seen of each meeting: those that this node stored, and those that other
- * nodes stored and this node read. As long as no message is missing in between, these messages form one range. A
- * message of the range that is in no lane of this node has no pending delivery here.
+ * nodes stored and this node read. As long as no message is missing in between, these messages form one range. This
+ * node puts each message that it sees into its lanes. So a message of the range that is in none of its lanes has no
+ * pending delivery here.
  */
 export class SeenRanges {
   #ranges = new GenerationCache<{ from: number; to: number }>(MEETINGS_MAX);

@@ -8,7 +8,7 @@ import type { Recipient } from './recipient.ts';
 import type { RecipientCache } from './recipient_cache.ts';
 
 /**
- * A message with more deliveries than this is wide. A recipient of a wide message that has nothing else to deliver
+ * A message with more deliveries than this is wide. When a recipient of a wide message has nothing else to deliver, it
  * takes turns, as a recipient with a backlog does. Otherwise all other instances would wait until the last recipient
  * has its push.
  */

@@ -21,7 +21,7 @@ import type { RecipientCache } from './recipient_cache.ts';
 export const LANE_PAGE = 64;
 /** The most lanes that one batch reads. */
 const LANES_READ_MAX = 500;
-/** One batch reads about this many deliveries at most: messages that arrive meanwhile wait for the batch. */
+/** One batch reads about this many deliveries at most, because messages that arrive meanwhile wait for the batch. */
 const DELIVERIES_READ_MAX = 500;
 /** The weight of the latest page in the average length of pages. */
 const PAGE_LENGTH_WEIGHT = 0.02;

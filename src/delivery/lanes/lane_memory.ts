@@ -38,8 +38,8 @@ export class LaneMemory {
   /** The sum of `unread_estimate` over all backlogs. */
   #unread = 0;
   /**
-   * Room reserved for deliveries that are being read: after a start, thousands of lanes begin to read before the first
-   * read has ended.
+   * Room reserved for deliveries that are being read. After a start, thousands of lanes begin to read before the first
+   * read has ended. Without the reservation, together they would read more than memory has room for.
    */
   #reserved = 0;
   /** The average duration of recent pushes, over all instances. */
@@ -113,7 +113,7 @@ export class LaneMemory {
     this.#bytes += bytesOf(delivery);
   }
 
-  /** Removes the head. The caller makes the settlement of the head first. */
+  /** Removes the head, and its list of attempts. A caller that settles the head makes the settlement first. */
   takeHead(lane: Lane): void {
     const delivery = lane.queue.shift();
     assert(delivery !== undefined, 'only the head of a lane is taken');

@@ -65,8 +65,8 @@ export class Recipient {
   /** Whether a timer checks `waits_since`. */
   wait_watched = false;
   /**
-   * When an attempt last ended, or last began while no other was in flight. An instance that has not moved for long is
-   * slow.
+   * When an attempt last ended, or last began while no other was in flight. `isMoving` decides by this time whether the
+   * instance moves.
    */
   moved_at = 0;
   /**

@@ -32,8 +32,8 @@ export class Registration {
   /** Rises with each invalidation, and with a 410. A row that was requested before it last rose is out of date. */
   version = 0;
   /**
-   * True when another node, or a change that is in doubt, may have reset the back-off. The row shows whether that
-   * happened.
+   * True when another node may have reset the back-off, or a change that may or may not be stored. The row shows
+   * whether the back-off was reset.
    */
   may_need_reset = false;
   #resets_when_replaced = false;

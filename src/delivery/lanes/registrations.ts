@@ -64,7 +64,10 @@ export class Registrations {
     );
   }
 
-  /** Reads the row, unless a read is in flight. Afterwards it offers the recipient to the dispatcher again. */
+  /**
+   * Reads the row, unless a read is in flight or the instance is paused. Afterwards it offers the recipient to the
+   * dispatcher again.
+   */
   load(recipient: Recipient): void {
     const { registration, instance_id } = recipient;
     if (registration.reading !== 'none') return;

@@ -89,8 +89,8 @@ export class RuntimeTransport implements Transport {
     const { clock } = this.#parts;
     const started_at = clock.now();
     const running: RuntimeAttempt = { instance_id: push.instance_id, is_given_up: false, wake: () => {} };
-    // `handOver` does not end a short attempt, which ends soon anyway: another attempt would ask agents that have
-    // already answered.
+    // `handOver` does not end a short attempt. A short attempt ends soon anyway, and another attempt would again ask
+    // agents that have already answered.
     if (mayTakeLong(way)) this.#running.add(running);
     const kept = this.#answers.ofPush();
     try {

@@ -11,7 +11,8 @@ const OTHER_DESCRIPTORS = 1_000;
 /** Unused connections may always have this share of the descriptors, even if clients and pushes could need all. */
 const DESCRIPTORS_SHARE_MIN = 1 / 8;
 /**
- * While there is no room, every eighth connection takes the place of the connection that has been unused for longest.
+ * While there is no room, every eighth connection that becomes unused is kept. It takes the place of the connection
+ * that has been unused for longest.
  */
 const PLACE_TAKEN_EVERY = 8;
 

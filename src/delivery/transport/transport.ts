@@ -1,7 +1,7 @@
 import type { Outcome, SuccessStatuses } from '../../domain/outcome.ts';
 import type { SigningTarget, Target } from './target.ts';
 
-/** One request to make: all that is sent. The transport decides nothing about it. */
+/** One request to make. The transport sends it as it is, and decides nothing about it. */
 export interface Push {
   /** Connections are kept per instance and never shared between instances. */
   instance_id: string;
@@ -9,7 +9,7 @@ export interface Push {
   url: string;
   /** POST when absent. */
   method?: string;
-  /** Lower-case names; content-length and host are added by the transport. */
+  /** Names in lower case. The transport adds content-length and host. */
   headers: Record<string, string>;
   body: Uint8Array;
   success_statuses: SuccessStatuses;
