@@ -8,9 +8,8 @@ import type { Meetings } from '../meetings.ts';
 import { type HeadReadParts, readForHead } from './head_read.ts';
 
 /**
- * `Window.pairs` lists points of time. This is the most that memory has of them, over all lanes. When there are more,
- * the guard drops the windows that it has not used for the longest time. It reads a dropped window again when it needs
- * the window.
+ * The most points of time in memory, over all lanes: see `Window.pairs`. When there are more, the guard drops the
+ * windows that it has not used for the longest time. It reads a dropped window again when it needs the window.
  */
 const TIMES_MAX = 200_000;
 /** The most deliveries of an instance that are read to rebuild a window. Older deliveries are ignored. */
@@ -99,9 +98,8 @@ export class LoopGuard {
   }
 
   /**
-   * Called when the rules of a membership cancel a delivery. The guard has counted the message if an earlier attempt on
-   * the delivery did not reach the machine. Then the guard drops the window of the lane, and reads it again without
-   * this message.
+   * Called when the rules of a membership cancel a delivery. The guard counts a message before the first attempt on it.
+   * When it has counted this message, it drops the window of the lane, and reads the window again without the message.
    */
   uncount(recipient: Recipient, delivery: LaneDelivery): void {
     const key = keyOf(recipient, delivery);

@@ -6,9 +6,9 @@ const SATURATED = 0.75;
 /** How often the load is measured. */
 export const CHECK_MS = 100;
 /**
- * The most attempts in flight to instances with a backlog, while this thread is saturated. While the thread handles the
- * responses to these attempts, its other work waits, so there may be few of them. While the thread is not saturated,
- * the limit grows, up to ATTEMPTS_SHARE of all attempts.
+ * The most attempts in flight to instances with a backlog, while this thread is saturated. The limit is low, because
+ * the other work of the thread waits while the thread handles the responses to these attempts. While the thread is not
+ * saturated, the limit grows, up to ATTEMPTS_SHARE of all attempts.
  */
 const ATTEMPTS_MIN = 96;
 const ATTEMPTS_SHARE = 0.75;

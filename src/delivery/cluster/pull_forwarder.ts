@@ -9,8 +9,8 @@ import type { Clock, Timer } from '../clock.ts';
 export const FORWARDED_HEADER = 'convoke-forwarded';
 
 /**
- * How long the other node may take to accept a connection, and how much longer than the pull itself its response may
- * take.
+ * How long the other node may take to accept a connection, and how long after the end of the pull its response may
+ * still arrive.
  */
 const CONNECT_MS = 2_000;
 const ANSWER_MS = 10_000;

@@ -51,8 +51,8 @@ export class Enqueuer {
       if (recipient === null) continue;
       // A lane that is not in memory need not be read if two things are certain. The first: nothing before this message
       // is pending. This is certain when this node saw every message of the meeting and has found all pending
-      // deliveries. The second: this node has not read this message from the table and pushed it. It may have done so
-      // with a message of another node, or with an own message before the response to its commit arrived.
+      // deliveries. The second: this node has not pushed this message yet. It may have read the message from the table
+      // and pushed it if another node stored the message, or before the response to its own commit arrived.
       const is_whole = contiguous_from === null || contiguous_from === 1;
       const was_unread = is_own && !this.#recipients.mayHaveRead(recipient, requested_at);
       const is_known = was_unread && is_whole && recipient.partition.discovered;

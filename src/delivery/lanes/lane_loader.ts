@@ -118,7 +118,7 @@ export class LaneLoader {
   }
 
   #take(lane: Lane, backlog: Backlog, rows: QueuedDelivery[], may_be_last: boolean): void {
-    // The table has deliveries behind the tail: other nodes stored these deliveries before this node received their
+    // The table has deliveries behind the tail: other nodes stored them, and this node has not received their
     // broadcasts.
     const is_beyond_tail = lane.tail_length > 0 && (rows.at(-1)?.seq ?? 0) > backlog.tail_to;
     if (is_beyond_tail) this.#memory.spillTail(lane);
@@ -137,7 +137,7 @@ export class LaneLoader {
     else if (is_last || reaches_tail) {
       this.#memory.joinTail(lane);
       // After a page that is not the last, the table may have more behind the tail: other nodes may have stored
-      // deliveries before this node received their broadcasts.
+      // deliveries whose broadcasts this node has not received.
       if (!is_last && lane.contiguous_from !== null) lane.spill();
     } else this.#memory.setUnread(backlog, Math.max(0, backlog.unread_estimate - rows.length));
   }

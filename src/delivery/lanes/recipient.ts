@@ -10,7 +10,9 @@ import { Registration } from './registration.ts';
 export const PUSH_MS_GUESS = 5;
 /** An instance counts as away when an attempt has waited this long: for a pull, or for room for a long attempt. */
 export const AWAY_AFTER_MS = 250;
-/** The rules of a membership take a machine for away only when an attempt waited this long for a pull: see `pulls`. */
+/**
+ * For the rules of a membership, a pulling machine was away when an attempt waited this long for its pull: see `pulls`.
+ */
 const GONE_AFTER_MS = 10_000;
 /** The weight of the latest push in the average. */
 const PUSH_MS_WEIGHT = 0.1;
