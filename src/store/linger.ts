@@ -16,9 +16,11 @@ export const NO_LINGER: Lingers = { accept: NONE, load: NONE, settle: NONE };
 const NODES_COUNTED_MAX = 4;
 
 /**
- * The nodes share the commits that the database server can make: with more nodes, each node lingers longer. They also
- * share the senders, and a node with few senders never has many waiting items, because each sender waits for its
- * response. So with more nodes, fewer waiting items start a batch at once.
+ * How long a batch lingers on one of several nodes.
+ *
+ * The nodes share the commits that the database server can make. So with more nodes, each node lingers longer. The
+ * nodes also share the senders. Each sender waits for its response before it sends again, so a node with few senders
+ * never has many waiting items. So with more nodes, fewer waiting items start a batch at once.
  */
 export function perNode({ ms, batch_size }: Linger, nodes: number): Linger {
   const times = Math.min(nodes, NODES_COUNTED_MAX);

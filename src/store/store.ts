@@ -1,5 +1,6 @@
 /**
  * The contract of the store: rows in, rows out. The store knows nothing of HTTP and decides nothing about deliveries.
+ * In this folder, "engine" alone means the storage engine: SQLite or PostgreSQL.
  *
  * Each method is one transaction, or shares a transaction with others. When its promise resolves, its writes are on
  * disk. Arguments and results are plain data, so that an engine may live in another thread or behind a socket. Times
@@ -7,11 +8,11 @@
  * deliveries are on the steady clock of the node (see src/delivery/clock.ts). Other times are on the wall clock, unless
  * their comment names another clock.
  *
- * The secrets of instances are plain here. The engine encrypts them at rest.
+ * Arguments and results contain the secrets of instances in plain text. The engine encrypts them before it stores them.
  *
- * `owner_scope` says which instances the caller may change, and `visibility` what the caller may read; absent or null:
- * everything. The condition is part of the statement itself, so a row that the caller may not see is not found. Neither
- * the result nor the duration of the call shows whether a row is hidden or missing.
+ * `owner_scope` says which instances the caller may change, and `visibility` what the caller may read. Absent or null,
+ * it allows everything. Both are conditions of the SQL statement itself, so a row that the caller may not see is not
+ * found. Neither the result nor the duration of the call shows whether a row is hidden or missing.
  *
  * Methods reject with `Problem` for a mistake of the caller, and with `StoreError` when the storage itself failed.
  */
@@ -44,7 +45,8 @@ export interface Store {
   /** Null for an engine that only one process can use at a time. */
   cluster: ClusterStore | null;
   /**
-   * Sets the listener for changes by other nodes: once, before the first renewal. Without a cluster nothing calls it.
+   * Sets the listener for changes by other nodes. Call it once, before this node requests its first lease. Without a
+   * cluster nothing calls the listener.
    */
   onChange(listener: (change: Change) => void): void;
   audit: AuditStore;
@@ -53,7 +55,8 @@ export interface Store {
   /** How long batches should linger; absent in an engine that gains nothing from larger batches. */
   lingers?: Lingers;
   /**
-   * The parts of the store for one call. When the call changes something, it also writes an entry into the audit log.
+   * The parts of the store for one audited change. A call that changes something also writes an entry into the audit
+   * log, in the same transaction.
    */
   audited(audited: Audited): AuditedStore;
   instances: InstanceStore;

@@ -11,16 +11,17 @@ export interface ApiKeyStore {
   /**
    * Rejects with `first_key_not_admin` unless an admin key that never expires exists afterwards.
    *
-   * @param is_first true when the caller may make a key only because there is none yet. Then the call rejects with
-   * `api_key_missing` when an admin key that never expires exists already
+   * @param is_first true when the caller may make a key only because no key exists yet. If an admin key that never
+   * expires exists all the same, the call rejects with `api_key_missing`
    */
   create(key: NewApiKey, is_first?: boolean): Promise<ApiKey>;
   get(key_id: string): Promise<ApiKey | null>;
   /** All keys, the oldest first. */
   list(page: PageRequest): Promise<Page<ApiKey>>;
   /**
-   * Revokes a key, ends its sessions, and revokes the invites that it made. Null when there is no such key; rejects
-   * with `last_admin_key`. Revoking a key again changes nothing, and returns the time of the first call.
+   * Revokes a key, ends its sessions and its subscriptions, and revokes the invites that it made. Null when there is no
+   * such key; rejects with `last_admin_key`. Revoking a key again changes nothing, and returns the time of the first
+   * call.
    */
   revoke(key_id: string, wall_ms: number): Promise<ApiKey | null>;
   /**

@@ -20,8 +20,8 @@ export interface AuditStore {
   list(filter: AuditFilter): Promise<Page<AuditEntry>>;
   /**
    * Removes at most `limit` entries from the beginning of the log, all written before `before_ms`, and adds an entry
-   * that records the removal. Removes nothing while the first entry is less than a day older than `before_ms`, because
-   * each removal adds an entry. Returns how many entries it removed.
+   * that records the removal. Because each removal adds an entry, removals must be rare: the call removes nothing while
+   * the first entry is less than a day older than `before_ms`. Returns how many entries it removed.
    */
   prune(before_ms: number, limit: number, wall_ms: number): Promise<number>;
 }

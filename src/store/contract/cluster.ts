@@ -26,8 +26,8 @@ export interface StoredRange {
 /** A change by another node that concerns this node. */
 export type Change =
   /**
-   * This node begins to read messages that another node stored. The next `stored` has these messages as they are at
-   * this moment, or as they are later.
+   * This node begins to read messages that another node stored. The rows in the next `stored` include every change that
+   * was made before this moment. They may lack later changes.
    */
   | { kind: 'reading' }
   | { kind: 'stored'; ranges: StoredRange[] }
@@ -75,7 +75,8 @@ export interface Lease {
   /** The number of this node. */
   node_no: number;
   /**
-   * The partitions of this node. An epoch rises whenever a node takes the partition, even the node that had it before.
+   * The partitions of this node. An epoch rises whenever a node takes the partition, even when the same node held it
+   * before.
    */
   partitions: { partition_no: number; epoch: number }[];
   /** The nodes that are not gone, this one included. */
@@ -83,27 +84,28 @@ export interface Lease {
 }
 
 /**
- * The most bytes of the text of a broadcast: PostgreSQL takes less than 8,000, and encryption makes a text a third
- * longer.
+ * The most bytes of the text of a broadcast. A notification of PostgreSQL has less than 8,000 bytes, and encryption
+ * makes a text a third longer.
  */
 export const BROADCAST_BYTES_MAX = 5_600;
 
 /**
  * What the nodes on one store know about each other.
  *
- * No delivery is overlooked. A node that takes a partition reads all of the partition. From then on it gets a
- * notification of every delivery that another node stores there, and the other node sends it before its accept returns.
- * An accept may send none for a partition that its own node certainly holds. A node certainly holds the partitions of
- * its last lease that it has not released since it requested that lease. `LEASE_SAFE_MS` after that request it
- * certainly holds none.
+ * No delivery is overlooked. A node that takes a partition reads all pending deliveries of the partition. From then on,
+ * each other node that stores a delivery there notifies the holder before its `accept` returns. An `accept` may leave
+ * the notification out only for a partition that its own node certainly holds.
+ *
+ * A node certainly holds the partitions of its last lease, except those that it has released since it requested that
+ * lease. `LEASE_SAFE_MS` after that request, the node certainly holds no partition.
  */
 export interface ClusterStore {
   /**
    * Renews the lease of this node, or lets the node join. Releases the partitions in `release`, and ignores those that
    * the node does not hold. Then takes partitions up to the `fairShare` of the node: free ones, and those of a node
-   * whose lease or process has provably ended. A node that is stopping takes none. When the lease of this node had
-   * ended, it keeps the partitions that no other node took, with their epochs. The next call completes an
-   * interrupted one.
+   * whose lease or process has provably ended. A node that is stopping takes none. If the lease of this node had ended,
+   * the node keeps the partitions that no other node took, with their epochs. If a call is interrupted, the next call
+   * does the rest.
    */
   renew(node: Pick<NodeRow, 'node_id' | 'version' | 'address' | 'stopping'>, release: number[]): Promise<Lease>;
   /** Releases every partition and removes the node; no node can join under this id again. */

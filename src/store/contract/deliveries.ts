@@ -8,7 +8,7 @@ import type { Attempt } from '../../domain/outcome.ts';
 import type { Page, PageRequest } from './page.ts';
 import type { DeliveryKeys, DeliverySearch, Reads, SearchPage } from './search.ts';
 
-/** A pending delivery as the engine needs it. */
+/** A pending delivery as the delivery engine needs it. */
 export interface QueuedDelivery {
   delivery_id: string;
   message_id: string;
@@ -59,8 +59,8 @@ export interface HealthSettlement extends InstanceHealth {
   instance_id: string;
   webhook_url: string;
   /**
-   * The `updated_at` of the instance to which the receiver answered 410: the store switches the webhook off, unless the
-   * instance was changed since. Null: no 410.
+   * Null: the receiver did not respond 410. Otherwise the `updated_at` that the instance had when the receiver
+   * responded 410: the store switches the webhook off, unless the instance was changed since.
    */
   gone_as_of: number | null;
   /** The epoch of the instance's partition, as this node held it; 0 without a cluster. */
@@ -170,7 +170,10 @@ export interface EndedInLane extends LaneKey {
   count: number;
 }
 
-/** How far `prune` has come: the rows that it has passed must stay for now. Null: begins with the oldest row. */
+/**
+ * How far `prune` has come. Rows before this place that are still there must stay for now. Null: begins with the oldest
+ * row.
+ */
 export interface PrunePlace {
   delivery_id: string | null;
   message_id: string | null;
@@ -282,8 +285,8 @@ export interface DeliveryStore {
    */
   countMissed(instance_id: string, span: Span, rows_max: number): Promise<{ messages: number; at_least: boolean }>;
   /**
-   * Fails expired deliveries in at most `lanes_max` lanes behind `after`. A step also ends after some deliveries, in
-   * the middle of a lane that has many. `next` is where to continue; null when all lanes were checked.
+   * Fails expired deliveries in at most `lanes_max` lanes behind `after`. A call also ends after some deliveries, even
+   * in the middle of a lane. `next` is where to continue; null when all lanes were checked.
    */
   expireLanes(
     after: ExpiryPlace | null,

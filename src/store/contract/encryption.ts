@@ -18,7 +18,7 @@ export interface EncryptionStore {
     after: string | null,
     limit: number,
   ): Promise<{ rewritten: number; unreadable: string[]; next: string | null }>;
-  /** Records that no row is under a previous key any more. Rejects when there is such a row. */
+  /** Records that no row is encrypted under a previous key any more. Rejects when some row still is. */
   endChange(): Promise<void>;
   /**
    * Derives keys for another purpose, as base64: one from each data key, in the order of the data keys. The first data

@@ -10,7 +10,7 @@ export interface FileSpace {
 /** The data file, for an engine that keeps all data in one file. */
 export interface FileStore {
   space(): Promise<FileSpace>;
-  /** Gives free pages back to the disk: at most this many, for at most this long, and none while a copy is made. */
+  /** Gives at most `pages_max` free pages back to the disk, within about `ms_max`. Gives none while a copy is made. */
   giveBack(pages_max: number, ms_max: number): Promise<FileSpace & { given_back: number }>;
   /** Shortens the file by the pages that were given back. */
   cutOff(): Promise<void>;

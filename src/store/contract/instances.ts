@@ -74,7 +74,7 @@ export interface InstanceFilter extends PageRequest {
 /** The number of instances in each state. `connected` counts those whose machine pulls, whatever their state. */
 export type InstanceCounts = Record<InstanceState | 'connected', number>;
 
-/** A machine began to pull for an instance, or no longer does (null). */
+/** A machine began to pull for an instance. When `connection` is null, no machine pulls for it any more. */
 export interface ConnectionChange {
   instance_id: string;
   connection: Connection | null;
@@ -84,10 +84,11 @@ export interface ConnectionChange {
 
 export interface InstanceStore {
   /**
-   * Creates or updates an instance (spec section 3). Switches the instance on, ends its back-off, and forgets failures
-   * of another URL or transport. Without headers in the request the stored headers stay, unless the transport or the
-   * origin of the URL changes. `dropped_header_names` names the dropped headers. Rejects with `instance_id_taken` when
-   * an instance with this id exists and the caller does not own it, and with `quota_exceeded`.
+   * Creates or updates an instance (spec section 3). Switches the instance on and ends its back-off. Forgets its
+   * failures when the URL or the transport changes. Without headers in the request the stored headers stay, unless the
+   * transport or the origin of the URL changes: `dropped_header_names` names the headers that were dropped then.
+   * Rejects with `instance_id_taken` when an instance with this id exists and the caller does not own it, and with
+   * `quota_exceeded`.
    */
   register(
     registration: Registration,
@@ -126,7 +127,7 @@ export interface InstanceStore {
    */
   noteConnections(changes: ConnectionChange[]): Promise<void>;
   heartbeat(instance_id: string, wall_ms: number, owner_scope?: OwnerScope | null): Promise<InstanceRow | null>;
-  /** The previous secret also signs for `overlap_ms`. */
+  /** Replaces the webhook secret. For `overlap_ms` the previous secret signs too. */
   rotateSecret(
     instance_id: string,
     new_secret: string,

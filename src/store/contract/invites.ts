@@ -15,7 +15,7 @@ export const INVITES_KEPT_MS = 30 * 86_400_000;
 /** The result of redeeming an invite. */
 export interface Redemption {
   invite: Invite;
-  /** Null while the service needs no key, because a first key would end open mode. */
+  /** Null while the service has no key: then requests need none, and a first key would end that for everybody. */
   key: ApiKey | null;
   /** The instance of the invite, which the new key owns now. Null when there is no such instance, or when `key` is null. */
   instance: InstanceRow | null;

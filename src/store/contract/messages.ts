@@ -15,13 +15,13 @@ export interface NewMessage {
   message: string;
   /** See `pushTimestamp`. */
   timestamp: string;
-  /** Null or empty: a broadcast. */
+  /** Null or empty: the message is for all agents of the meeting. */
   target_agents: string[] | null;
   /** Null when the sender gave neither from_agent nor in_reply_to. */
   origin: NewOrigin | null;
   /** The trace that the message belongs to; null: none. */
   trace: TraceContext | null;
-  /** Idempotency keys belong to a sender: `sender` is the key_id, or empty when there is none. */
+  /** Idempotency keys belong to a sender: `sender` is the key_id, or empty for a request without an API key. */
   idempotency: { key: string; sender: string; fingerprint: string } | null;
   wall_ms: number;
   expires_at: number;
@@ -58,7 +58,7 @@ export type Accepted =
       origin: MessageOrigin | null;
       deliveries: AcceptedDelivery[];
     }
-  /** The same key and body were accepted before. `message` is the result of that time. */
+  /** A message with the same idempotency key and the same body was accepted before. `message` is that message. */
   | { kind: 'repeated'; message: AcceptedMessage }
   /** The same key was used with another body. */
   | { kind: 'key_reused' }
@@ -118,7 +118,7 @@ export interface MessageStore {
   ): Promise<{ data: MessageRow[]; has_more: boolean } | null>;
   /** Null when there is no such message. */
   get(message_id: string): Promise<FoundMessage | null>;
-  /** The message of a delivery, also when the delivery is removed already; null when there is none. */
+  /** The message of a delivery, even if the delivery itself is removed already; null when there is no such message. */
   ofDelivery(delivery_id: string): Promise<FoundMessage | null>;
   /** Messages by their text and time, newest first. Reads at most `reads`. */
   search(search: MessageSearch, reads: Reads): Promise<SearchPage<FoundMessage>>;

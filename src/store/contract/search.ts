@@ -39,7 +39,7 @@ export interface DeliveryKeys {
   before_seq?: number | undefined;
 }
 
-/** The conditions of a search for deliveries, beside the keys in their rows. */
+/** A search for deliveries: the keys in their rows, and these conditions. */
 export interface DeliverySearch extends DeliveryKeys, PageRequest, MadeWithin {
   state?: DeliveryState | undefined;
   /** The status of the response to an attempt. */

@@ -10,7 +10,7 @@ export interface SessionStore {
   create(session: Session): Promise<Session>;
   /** Null when there is no session with this digest, or it has ended. */
   find(digest: string, wall_ms: number): Promise<Session | null>;
-  /** Returns the digests whose sessions are still valid, in the given order. */
+  /** Returns the digests whose sessions are still valid, in ascending order. */
   standing(digests: string[], wall_ms: number): Promise<string[]>;
   /** The sessions that have not ended, the latest first. */
   list(page: PageRequest, wall_ms: number): Promise<Page<Session>>;

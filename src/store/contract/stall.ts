@@ -1,6 +1,9 @@
 /** Whether the storage stalls: it neither completes a call nor fails. */
 export interface Stall {
-  /** Whether a call that shows a stall has waited for 3 seconds. Until its reply, messages and changes are refused. */
+  /**
+   * Whether a call has waited for 3 seconds. Only the calls in `StallSigns` count. Until the call gets its reply, new
+   * messages and changes are refused.
+   */
   readonly is_stalled: boolean;
   /** Whether reads are refused too, because the engine runs one call after the other. */
   readonly holds_up_reading: boolean;

@@ -100,7 +100,7 @@ export class DataKeys {
     this.#previous = null;
   }
 
-  /** The error when the rows are under another key. */
+  /** The error when the rows are encrypted under another key. */
   misfit(key_id: string): StoreError {
     const { key_id: have } = this.#current;
     const advice =

@@ -7,17 +7,23 @@ import { StoreError } from '../store_error.ts';
 
 /** How often the watch checks how long calls have waited. */
 const TICK_MS = 250;
-/** When a call that shows a stall waits for more ticks than this, new messages and changes are refused. */
+/**
+ * When a call that shows a stall (see `StallSigns`) waits for more ticks than this, new messages and changes are
+ * refused.
+ */
 const STALLED_TICKS = 12;
 /**
- * When a call waits for more ticks than this, callers get an error: the result is unknown. They get it within 6 s,
- * because a call begins between two ticks.
+ * When a call waits for more ticks than this, callers get an error: the result is unknown. A call begins between two
+ * ticks, so callers get the error after 5.5 to 5.75 s.
  */
 const LONG_TICKS = 22;
-/** The number of the first sign with `is_long`. Signs begin with the tick after STALLED_TICKS, one with each tick. */
+/**
+ * During a stall the listeners are called once in each tick. This is the number of the first of these calls that says
+ * `is_long`, counted from 1.
+ */
 export const LONG_SIGN = LONG_TICKS - STALLED_TICKS + 1;
 
-/** Calls without a lasting effect, with the ticks after which each is rejected. */
+/** Calls without a lasting effect. Each is rejected when it waits for more ticks than its number here. */
 const REJECTED_AFTER_TICKS: { [name in string]?: number } = {
   'storage.touch': STALLED_TICKS,
   'sessions.find': LONG_TICKS,
@@ -85,7 +91,7 @@ export class StallWatch implements Stall {
     this.#is_stalled = false;
   }
 
-  /** For how many ticks the oldest call that shows a stall has waited. */
+  /** For how many ticks the oldest waiting call has waited, among the calls that show a stall. */
   #longest(): number {
     let longest = 0;
     for (const waiting of this.#waiting) {
@@ -110,12 +116,12 @@ export class StallWatch implements Stall {
   }
 }
 
-/** The call did not reach the storage. */
+/** The error of a call that did not reach the storage. */
 export function stalled(): StoreError {
   return new StoreError('STORE_STALLED', 'the storage has not answered for 3 seconds');
 }
 
-/** The call reached the storage, and its result is unknown. */
+/** The error of a call that reached the storage, and whose result is unknown. */
 export function inDoubt(): StoreError {
   return new StoreError('IN_DOUBT', 'the storage has not answered for 6 seconds, and may still carry the call out');
 }

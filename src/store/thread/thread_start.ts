@@ -15,9 +15,10 @@ export interface StartedThread {
 }
 
 /**
- * The young generation of a thread in MiB; V8 divides it by three, so objects fill 16 MiB before V8 collects them. By
- * default it is 192 MiB. The threads of stores fill those too, although hardly anything in them lives longer than a
- * call. With this limit they take up to 100 MiB less, and no more processor time (bench/NOTES.md).
+ * The size of a thread's young generation in MiB. V8 divides it by three, so objects fill 16 MiB before V8 collects
+ * them. The default of Node 24 is 192 MiB, so objects fill 64 MiB. They do that in the threads of stores too, although
+ * hardly any object there lives longer than a call. With this limit such a thread takes up to 100 MiB less, and no more
+ * processor time (bench/NOTES.md).
  */
 const YOUNG_MIB = 48;
 
