@@ -4,13 +4,14 @@ import { storedCount, storedTexts, storedTextsOrNull } from './stored_values.ts'
 import type { ApiKeysTable } from './tables.ts';
 
 /**
- * The largest number of a change. A larger number is damaged, and later changes do not continue from it. Otherwise one
- * damaged row would prevent every change of a key.
+ * The highest valid `change_no`. A higher one is damaged, and the number of the next change is not counted from it.
+ * Otherwise one damaged row could use up the numbers, and nobody could change a key any more.
  */
 export const CHANGE_NO_MAX = 2 ** 52;
 
 /**
- * Keys whose last change has a higher number, and keys with a damaged number, which does not show when the key changed.
+ * A condition: the last change of a key has a higher number. Also true for a damaged number, because it does not show
+ * when the key changed.
  */
 export const isChangedSince = (change_no: string): string =>
   `(change_no > ${change_no} OR change_no NOT BETWEEN 1 AND ${CHANGE_NO_MAX})`;

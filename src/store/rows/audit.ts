@@ -45,7 +45,7 @@ export function removalOf(
   return { entry: removalEntry({ removed, removed_to, removed_hash, removed_until: timeOf(at) }), removed, removed_to };
 }
 
-/** The entry as it is stored. It is not checked, because the chain shows whether it was changed. */
+/** The entry as it is stored. Its values are not checked, because the chain of hashes shows every change to them. */
 export function entryOf({ at, ...row }: AuditLogTable): AuditEntry {
   return {
     ...row,

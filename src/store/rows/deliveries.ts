@@ -31,9 +31,9 @@ export type QueuedRow = Omit<QueuedDelivery, 'delivery_id' | 'message_id' | 'att
   Pick<MessagesTable, 'trace'>;
 
 /**
- * The deliveries with a damaged `expires_at`, which is read as the largest safe number. Their rows get that number too,
- * because a settlement finds a row by it. Otherwise the delivery would stay pending, and be pushed again after every
- * read.
+ * The numbers of the deliveries with a damaged `expires_at`, which is read as the largest safe number. The caller
+ * writes that number into the rows, because a settlement finds its row by `expires_at`. Otherwise no settlement would
+ * find the row: the delivery would stay pending, and be pushed again after every read.
  */
 export function withDamagedExpiry(rows: readonly QueuedRow[]): number[] {
   const damaged = rows.filter(({ expires_at }) => expires_at >= Number.MAX_SAFE_INTEGER);
@@ -174,7 +174,10 @@ export type Source =
   /** The deliveries since `first_no`. */
   | { of: 'instance'; instance_id: string; first_no: number };
 
-/** The most sources of a walk. A key with more sources sees so many deliveries that the walk can read all of them. */
+/**
+ * The most sources of a walk. A key with more sources sees so many deliveries that the walk can read along all
+ * deliveries.
+ */
 export const SOURCES_MAX = 500;
 
 /**

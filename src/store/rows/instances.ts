@@ -49,8 +49,8 @@ export type PreviousRow = Pick<
 const SUBSCRIPTION_OVERLAP_MS = 300_000;
 
 /**
- * An instance with two values that are not in its row: the count of pending deliveries, and the current epoch. Its
- * machine is connected if it connected in that epoch.
+ * An instance with two values that are not in its row: the count of pending deliveries, and the current epoch of its
+ * partition. Its machine is connected if it connected in that epoch.
  */
 export type CountedRow = InstancesTable & { pending_deliveries: number; current_epoch: number | null };
 
@@ -177,8 +177,8 @@ export function instanceReader(keys: DataKeys) {
   }
 
   /**
-   * The values that a registration writes. Null headers or a null secret mean that the stored value stays. An unchanged
-   * secret is null too: SQL cannot compare it, because its encrypted texts differ.
+   * The values that a registration writes. Null headers or a null secret mean that the stored value stays. A secret
+   * that did not change is null too: SQL cannot notice that, because each encryption of a secret gives another text.
    *
    * @param previous the row of the instance; undefined when it is new
    */

@@ -60,8 +60,8 @@ export const BETWEEN = `
 export type BetweenRow = Pick<MessagesTable, 'message_no' | 'seq' | 'target_agents' | 'from_agent'>;
 
 /**
- * How many messages the instance missed, from the rows of `BETWEEN` and its deliveries of these messages: see
- * `missedOf`.
+ * Counts the messages that the instance missed, by the rules of `missedOf`. `between` are the rows of `BETWEEN`, and
+ * `earlier` has the deliveries of these messages to the instance.
  */
 export function missedIn(
   between: readonly BetweenRow[],

@@ -3,7 +3,7 @@ export function likePattern(text: string): string {
   return `%${text.replaceAll(/[\\%_]/g, String.raw`\$&`)}%`;
 }
 
-/** Turns only the ASCII letters into lower case, as LIKE of SQLite and lower() of a byte-wise PostgreSQL text do. */
+/** Turns only the ASCII letters into lower case, like LIKE in SQLite, and lower() with COLLATE "C" in PostgreSQL. */
 export function lowerCase(text: string): string {
   return text.replaceAll(/[A-Z]/g, (letter) => letter.toLowerCase());
 }

@@ -84,7 +84,7 @@ export function foundMessageOf({ meeting_id, deliveries_queued, trace, ...row }:
 
 export type BriefRow = OriginColumns & Pick<MessagesTable, 'message_no' | 'seq' | 'accepted_at'> & { excerpt: string };
 
-/** The columns of a BriefRow of the messages `m`. Both engines count code points. */
+/** The columns of a BriefRow of the messages `m`. In both engines `substr` counts code points. */
 export const BRIEF_COLUMNS = `m.message_no, m.seq, m.accepted_at, m.from_agent, m.in_reply_to, m.hops, substr(m.message, 1, ${EXCERPT_CHARS}) AS excerpt`;
 
 export function briefOf({ message_no, seq, accepted_at, excerpt, ...origin }: BriefRow, ids: IdCodec): MessageBrief {

@@ -11,7 +11,7 @@ import { storedTextsOrNull } from './stored_values.ts';
 const LISTS_CHARS_MAX = 1 << 20;
 
 /**
- * The failed deliveries of an instance that ended in the period, the first settled first.
+ * The failed deliveries of an instance that ended in the period, in the order in which they ended.
  *
  * @param failed the failed deliveries, as a table with a condition
  * @param ended_at the column with the time

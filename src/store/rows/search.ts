@@ -21,8 +21,8 @@ export interface Numbers {
 }
 
 /**
- * How far the number and the time of a row may be apart. They come from two clocks that are read one after the other.
- * With PostgreSQL the two clocks are on two machines.
+ * How far the time in the number of a row and the time in its column may be apart. The two come from two clocks that
+ * are read one after the other. With PostgreSQL the two clocks are on two machines.
  */
 export const CLOCKS_APART_MS = 60_000;
 
@@ -74,8 +74,9 @@ export function rowsOfEach(sources: number, { rows }: Reads): number {
 }
 
 /**
- * Merges the rows of some sources. A source may have more rows than the call took from it. Its rows after the last one
- * that was taken are missing. So all older rows are left out, also those of other sources.
+ * Merges the rows of some sources. A source may have more rows than the call took from it. Then its rows after the last
+ * one that was taken are missing. So the result ends before the newest missing row of all sources: all older rows are
+ * left out, also those of other sources.
  *
  * @param sources the rows of each source, newest first: at most `of_each + 1`
  */
@@ -142,9 +143,9 @@ export function isMessageFound(
 }
 
 /**
- * The condition for the deliveries `d`. The condition looks for parts of stored JSON, which Convoke wrote itself. A
- * name with its quote marks cannot be part of a string in that JSON, because the marks would be escaped.
- * `isFoundDelivery` leaves out other rows that fit.
+ * The condition for the deliveries `d`. To find attempts and agents, the condition looks for parts of stored JSON,
+ * which Convoke wrote itself. Each part contains a text in quote marks, so it cannot be inside a string of that JSON:
+ * there the quote marks would be escaped. Some other rows fit too, and `isFoundDelivery` leaves them out.
  */
 export function isDeliveryFound(search: DeliverySearch, dialect: Dialect): RawBuilder<boolean> {
   const { state, status_code, outcome, agent_id, text } = search;
@@ -162,7 +163,10 @@ export function isDeliveryFound(search: DeliverySearch, dialect: Dialect): RawBu
   ]);
 }
 
-/** The text of a first attempt that succeeded has no names (attempts_text.ts), so it fits when `may_be_short`. */
+/**
+ * A first attempt that succeeded is stored as a short text without the names of fields (attempts_text.ts). With
+ * `may_be_short`, such a text fits too.
+ */
 function attempted(dialect: Dialect, part: string, may_be_short: boolean): RawBuilder<boolean> {
   const contains = dialect.contains(sql.ref('d.attempts'), part);
   if (!may_be_short) return contains;

@@ -20,7 +20,7 @@ export interface DamagedValue {
   unknown?: string;
 }
 
-/** What the log says of it. */
+/** What the log says about a damaged value. */
 export function describeDamaged({ table, unknown }: DamagedValue): string {
   const what =
     unknown === undefined
@@ -169,7 +169,7 @@ export function storedTime<Time extends number | null>(ms: Time, table: string, 
   return 0 as Time;
 }
 
-/** The JSON text of an object, as the sender wrote it; `{}` when it is damaged: a response contains this text. */
+/** The JSON text of an object, as the sender wrote it. `{}` when it is damaged, because responses contain this text. */
 export function storedObjectJson(json: string, table: string, column: string, row: string): string {
   if (isObject(valueOf(json))) return json;
   reportDamaged(table, column, row);

@@ -53,7 +53,7 @@ export class Database {
   /**
    * Opens or creates the file and brings its schema up to date.
    *
-   * @param use `read` locks the file too, and changes nothing in it: it may be a backup
+   * @param use `read` locks the file too, and changes nothing in it: the file may be a backup
    * @throws StoreError when another process holds the file, or when it was written by a newer Convoke
    */
   constructor(file: string, use: 'serve' | 'read' = 'serve') {

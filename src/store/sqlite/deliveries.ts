@@ -69,7 +69,7 @@ const NEXT_LANE = `
   WHERE (instance_id, meeting_id) > (?, ?) AND state = 'pending' AND aside = 0
   ORDER BY instance_id, meeting_id LIMIT 1`;
 
-/** The front of a lane. A delivery that expires sooner than one before it fails when it is in front. */
+/** The front of a lane. If a delivery expires sooner than one before it, it fails only when it is in front. */
 const LANE_FRONT = `
   SELECT delivery_no, seq, expires_at FROM deliveries
   WHERE instance_id = ? AND meeting_id = ? AND seq > ? AND state = 'pending' AND aside = 0 ORDER BY seq LIMIT ?`;

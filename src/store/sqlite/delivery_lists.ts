@@ -37,9 +37,9 @@ export const OF_MESSAGE = 'd.delivery_no > m.message_no AND d.delivery_no <= m.m
 
 /**
  * The newest deliveries of a source. SQLite searches an index between one lower and one upper bound: the first lower
- * and the first upper bound in the condition. When the numbers of a message are known, these must be the bounds,
- * because all later deliveries may lie between $from and $below. A plus sign before a column keeps SQLite from using an
- * index for the column, so SQLite does not take $from and $below as bounds.
+ * and the first upper bound in the condition. For the deliveries of a message, the numbers of the message must be these
+ * bounds, because all later deliveries may lie between $from and $below. So these queries put a plus sign before the
+ * column that they compare with $from and $below. The plus sign keeps SQLite from using an index for this comparison.
  */
 const FROM: Record<Source['of'], string> = {
   all: 'deliveries d WHERE d.delivery_no >= $from AND d.delivery_no < $below ORDER BY d.delivery_no DESC',

@@ -41,7 +41,7 @@ export function openDataKeys(db: Database, source: KeySource, wall_ms: number): 
   } else if (key_ids.every(({ key_id }) => key_id !== keys.current.key_id)) {
     noteKey(db, keys.current, wall_ms);
   } else if (key_ids.length === 1) {
-    // A crash may have left the last step of a change of the key undone: this call does it.
+    // A crash may have stopped a change of the key before its last step. This call does that step.
     keys.forgetPrevious();
   }
   removePlainText(db);
@@ -61,8 +61,8 @@ export function encryptionOperations(db: Database, keys: DataKeys): Sync<Encrypt
       const known = checkedKeyIds(db);
       const is_noted = known.some(({ key_id }) => key_id === keys.current.key_id);
       if (is_noted && known.length === 1 && keys.change() === null) throw new Problem('encryption_key_given');
-      // An earlier call may have made the key, and its transaction was undone. The key file then holds the key, and
-      // only the note is missing.
+      // An earlier call may have made the key, and its transaction was then rolled back. So the key file holds the key,
+      // and only its row in the table is missing.
       noteKey(db, keys.current, wall_ms);
       return keyIds();
     },

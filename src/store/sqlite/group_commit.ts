@@ -11,9 +11,9 @@ import { type Operations, operationsOf } from './operations.ts';
 import { Recipients } from './meeting_recipients.ts';
 
 /**
- * Runs calls that arrived together in one transaction, and so with one wait for the disk. When a call fails with a
- * Problem, only the writes of this call are undone. When the transaction itself fails, nothing was written. Then the
- * calls run one by one, so that a failing call does not make the others fail.
+ * Runs the calls that arrived together. They share one transaction, and so one wait for the disk. When a call fails
+ * with a Problem, only the writes of this call are undone. When the transaction itself fails, nothing was written. Then
+ * the calls run one by one, so that a failing call does not make the others fail.
  */
 export class GroupCommit {
   readonly #db: Database;

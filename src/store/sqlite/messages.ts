@@ -27,7 +27,8 @@ import {
 import { reportDamaged, storedResult } from '../rows/stored_values.ts';
 
 /**
- * The previous version stored keys without their senders. Such a key counts for every sender, until it is a day old.
+ * The previous version stored idempotency keys without their senders. Such a key counts for every sender, until it is a
+ * day old.
  */
 const FIND_KEY = `
   SELECT fingerprint, result FROM idempotency_keys WHERE meeting_id = ? AND key IN (?, ?) AND created_at > ?

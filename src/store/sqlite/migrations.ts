@@ -10,12 +10,14 @@
  * number.
  *
  * Every index of `deliveries` costs one more write for every delivery, so there are only four indexes. The first two
- * contain pending deliveries only, so a long history does not enlarge them.
+ * contain pending deliveries only, so a long history does not enlarge them. What each index is for:
  *
  *   deliveries_in_lane       the next page of a lane, the lanes with a pending delivery, what expires, counts
  *   deliveries_aside         which deliveries aside are due, and when the next one is due
  *   deliveries_failed        recovery: the deliveries that failed since a time
  *   deliveries_of_instance   the list of an instance, newest first
+ *
+ * The other indexes:
  *
  *   memberships_of_instance             deleting an instance
  *   memberships_present_of_instance     how many meetings an instance is in

@@ -19,9 +19,9 @@ export function numbersOf(db: Database, { since_ms, until_ms }: MadeWithin, befo
 }
 
 /**
- * Returns a number above those of all rows that were made before a time, unless a clock was set back. Numbers follow
- * the clock. When they are ahead of the clock, the function halves the range of numbers until it finds the place,
- * because times rise with the numbers.
+ * Returns a number above those of all rows that were made before a time, unless a clock was set back. The number of
+ * that time is enough while numbers follow the clock. When numbers are ahead of the clock, the function finds the place
+ * by binary search, because times rise with the numbers.
  */
 function numberUntil(db: Database, until_ms: number): number {
   const select = db.prepare(
@@ -43,7 +43,7 @@ function numberUntil(db: Database, until_ms: number): number {
 
 /**
  * The seqs of the messages of a meeting that have these numbers. No index has both seqs and numbers. But seqs rise with
- * the numbers, so the function halves the range until it finds the seqs.
+ * the numbers, so the function finds the seqs by binary search.
  */
 export function seqsOf(db: Database, meeting_id: string, { from, below }: Numbers): { above: number; up_to: number } {
   const { last_seq } = db

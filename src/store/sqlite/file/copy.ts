@@ -93,8 +93,8 @@ async function copyPages(db: DatabaseSync, to: string, onProgress: (progress: Ba
       });
       return;
     } catch (error) {
-      // When a step meets a transaction of this process, Node repeats the step. The first step is an exception: there
-      // Node asks the wrong connection for the error code, and finds none.
+      // When a step meets a transaction of this process, Node repeats the step. It does not repeat the first step:
+      // there Node asks the wrong connection for the error code, and finds none. So this loop begins the copy again.
       if (has_begun || (!isBusy(error) && errcodeOf(error) !== 0)) throw error;
     }
   }

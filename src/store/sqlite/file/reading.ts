@@ -3,10 +3,12 @@ import { DatabaseSync } from 'node:sqlite';
 import { pathToFileURL } from 'node:url';
 
 /**
- * Looks at a data file, and leaves nothing beside it. While a process has the file open, and after that process was
- * killed, a part of the data is in the log beside the file: then SQLite reads both, and refuses with SQLITE_BUSY. Without
- * a log nobody has the file open. SQLite would make an empty log all the same, and would not remove it, because it may
- * only read.
+ * Looks at a data file, and leaves nothing beside it.
+ *
+ * While a process has the file open, SQLite refuses with SQLITE_BUSY. When such a process was killed, a part of the
+ * data is in the log beside the file, and SQLite reads both. Without a log no process has the file open. Then SQLite
+ * would make an empty log, and could not remove it, because it may only read. `immutable` keeps SQLite from making a
+ * log.
  */
 export function lookAt<T>(file: string, look: (db: DatabaseSync) => T): T {
   // SQLite puts the log beside the file itself, and not beside a link to it.
@@ -14,8 +16,8 @@ export function lookAt<T>(file: string, look: (db: DatabaseSync) => T): T {
   const url = pathToFileURL(path);
   const has_log = existsSync(`${path}-wal`);
   if (!has_log) url.searchParams.set('immutable', '1');
-  // SQLite makes the index of the log for readers, and may not remove it either. A process that writes locks the file
-  // and keeps the index in its memory.
+  // To read a log, SQLite makes the file with the index of the log, and may not remove this file either. No other
+  // process needs it: a process that writes locks the data file, and keeps the index in its memory.
   const leaves_index = has_log && !existsSync(`${path}-shm`);
   const db = new DatabaseSync(url, { readOnly: true });
   try {
