@@ -361,7 +361,7 @@ export async function createConvoke(
       engine.drain();
       const slow_clients = clock.after(CLIENTS_MS_MAX, () => server.server.closeAllConnections());
       const clients_gone = once(server.server, 'close');
-      // Before the pulls end, so that the responses to them close their connections.
+      // Comes before `pull_transport.drain()` ends the pulls: then their responses close the connections.
       server.connections.closeWithResponses();
       const drained = drain_ms > 0 ? server.connections.drain(server.server, drain_ms) : Promise.resolve();
       pull_transport.drain();

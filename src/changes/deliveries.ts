@@ -68,9 +68,9 @@ export class DeliveryChanges {
   }
 
   /**
-   * Queues failed deliveries of an instance again, at most `limit`. One call does a part: call it again with the same
-   * `of` until `done`. A delivery that was queued again is no longer failed. So no delivery is queued twice, and a stop
-   * between two steps loses no delivery. Null when there is no such instance.
+   * Queues deliveries of an instance again, at most `limit`. One call does a part: call it again with the same `of`
+   * until `done`. A delivery that was queued again is pending. So no later step queues it twice, and a stop between two
+   * steps loses no delivery. Null when there is no such instance.
    */
   async recover(author: Author, of: Recovery, limit = Infinity): Promise<{ recovered: number; done: boolean } | null> {
     const { store, clock, expire_after_ms } = this.#parts;

@@ -42,7 +42,7 @@ export class InviteChanges {
   }
 
   /**
-   * Makes the key of an invite; null when it cannot be redeemed any more.
+   * Makes the key of an invite; null when the invite cannot be redeemed any more.
    *
    * @param key its id, and the digest of its token
    */

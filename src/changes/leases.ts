@@ -66,7 +66,8 @@ export class Leases {
     const ended = await store.instances.endedLeases(wall_ms, REMOVED_MAX);
     for (const instance_id of ended) {
       if (this.#is_closed) return;
-      // Also removes a row that cannot be read. Otherwise that row would end every round, and the rows after it stay.
+      // Also removes a row that cannot be read. Otherwise that row would end every round, and nothing would remove the
+      // rows after it.
       const instance = await store.instances.get(instance_id).catch(notRead);
       const is_removed = await instances.remove(this.#authorOf(instance_id), instance_id, wall_ms);
       if (is_removed && instance?.lease_until === LEASE_REVOKED) onRevoked(instance).catch(onError);

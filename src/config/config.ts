@@ -9,7 +9,7 @@ export interface Config {
   port: number;
   /** Null: the address on which the node listens, or the name of its machine if it listens on all addresses. */
   advertised_url: string | null;
-  /** Null: the same as advertised_url. */
+  /** Null: replies use advertised_url, and a link uses the address at which its maker reached the service. */
   public_url: string | null;
   /** The name of this environment on the pages; null: none. */
   environment: string | null;

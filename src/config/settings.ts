@@ -137,8 +137,8 @@ export const SETTINGS = {
   instance_concurrency: setting(wholeNumber(1, 64), '4', 'Pushes in flight at a time to one instance.'),
   max_message_bytes: setting(wholeNumber(1024, 16_777_216), '262144', 'Largest message that is accepted, in bytes.'),
   max_request_bytes_in_flight: setting(
-    // Bodies over 64 KiB may together take three quarters of these bytes. With the lower bound, the largest body still
-    // fits into that part.
+    // Bodies over 64 KiB may together take three quarters of these bytes. Even with the lowest value, the largest body
+    // still fits into that part.
     wholeNumber(33_554_432, 1_099_511_627_776),
     '67108864',
     'Bytes of request bodies in memory at a time, over all connections. Requests beyond them get a 503.',

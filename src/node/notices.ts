@@ -110,7 +110,7 @@ export class Notices {
     timer.cancel();
   }
 
-  /** Also sends the notices that gathered while an earlier message was on its way: no timer sends them any more. */
+  /** Also sends the notices that gathered while an earlier message was on its way: after `close` no timer does that. */
   async #sendRest(): Promise<void> {
     await this.#sending;
     await this.#send();

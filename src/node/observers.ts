@@ -21,7 +21,7 @@ export interface Reported {
   instance_history: InstanceHistory;
   feed: Feed;
   delivery_log: DeliveryLog;
-  /** Null: operators read the log only. */
+  /** Null: no meeting gets notices. */
   notices: Notices | null;
   log: Log;
   clock: Clock;

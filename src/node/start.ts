@@ -11,7 +11,7 @@ import { VERSION } from '../version.ts';
 /** The most instances with a refused URL that the log names at the start; it counts the others. */
 const REFUSED_URLS_NAMED_MAX = 20;
 
-/** The audit entry of a start. It names the settings that were changed, without their values. */
+/** The audit entry of a start. It names the settings that differ from their defaults, without their values. */
 export function entryOfStart({ changed_settings }: Config): NewAuditEntry {
   return {
     principal: 'service',
@@ -48,7 +48,7 @@ export async function warnOfRefusedUrls(store: Store, policy: EgressPolicy, log:
   }
 }
 
-/** Handles the failure of work that a start leaves behind: logs it, unless the node was stopped meanwhile. */
+/** Handles the failure of work that continues after a start: logs it, unless the node was stopped meanwhile. */
 export function logFailure(log: Pick<Log, 'error'>, message: string): (error: unknown) => void {
   return (error) => {
     if (error instanceof StoreError && error.code === 'STORE_CLOSED') return;

@@ -18,7 +18,7 @@ export function startStoreThread({ database_url }: Config): StartedThread {
 /**
  * Opens the store that the settings name: the database, or the data file.
  *
- * @param observer is called for every commit
+ * @param observer gets the reports of the store: see `StoreObserver`
  * @param thread the result of `startStoreThread`; a new one when absent
  */
 export function openStore(config: Config, observer: StoreObserver = {}, thread = startStoreThread(config)) {

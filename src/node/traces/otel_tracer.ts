@@ -196,8 +196,8 @@ function spanContextOf(trace: TraceContext): SpanContext {
 }
 
 /**
- * The trace as it continues from a span. A span that is not recorded leaves the trace as it is, so that no parent is
- * missing.
+ * The trace as it continues from a span, which becomes the parent of later spans. A span that is not recorded leaves
+ * the trace as it is: the collector never gets this span, so the later spans would lack their parent.
  */
 function traceBy(span: Span, trace: TraceContext | null): TraceContext | null {
   if (!span.isRecording() && trace !== null) return trace;

@@ -41,7 +41,7 @@ export interface Traces {
   tracer: Tracer;
   /** How many spans never reached the collector, since the start. */
   dropped(): DroppedSpans;
-  /** Sends the waiting spans, and ends. A collector that does not respond does not delay a stop. */
+  /** Sends the waiting spans, and ends. Waits at most FLUSH_MS_MAX for a collector that does not respond. */
   close(): Promise<void>;
 }
 

@@ -15,8 +15,9 @@ export interface Reads {
 export const SEARCH_READS: Reads = { rows: 5_000, bytes: 4 << 20 };
 
 /**
- * A page of the results of a search. `searched_to` is not null when the search ended at its limit: all rows since that
- * time were read, and `next_cursor` continues there. Then the page may be short, or empty.
+ * A page of the results of a search. When the search ended at its limit, `searched_to` is a time: all rows since that
+ * time were read, and `next_cursor` continues there. Then the page may be short, or empty. Otherwise `searched_to` is
+ * null.
  */
 export interface SearchPage<T> extends Page<T> {
   searched_to: number | null;

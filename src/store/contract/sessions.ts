@@ -1,7 +1,7 @@
 import type { Session } from '../../domain/session.ts';
 import type { Page, PageRequest } from './page.ts';
 
-/** The most sessions of one key, or of one sign-in link. When one more begins, the oldest ends. */
+/** The most sessions of one key, or of all sign-in links together. When one more begins, the oldest ends. */
 export const SESSIONS_PER_KEY_MAX = 100;
 
 /** The sessions of the pages: one for each sign-in. */

@@ -4,7 +4,7 @@ import type { Quotas } from '../contract/quotas.ts';
 
 /**
  * The most bytes of all lists of agents in a meeting, because a message may be stored with all these lists. A small
- * list is always accepted. So long lists of some instances do not keep other instances out of the meeting.
+ * list is always accepted. Thus the long lists of some instances do not keep other instances out of the meeting.
  */
 const LISTS_BYTES_MAX = 4 << 20;
 const SMALL_LIST_BYTES = 1_024;

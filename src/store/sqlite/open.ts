@@ -21,7 +21,7 @@ export function startSqliteThread(): StartedThread {
  * @param file the path of the data file; created when missing
  * @param keys the keys that encrypt secrets; null takes the key from a file beside the data, and makes one for a new
  * data file
- * @param observer is called for every commit
+ * @param observer gets the reports of the store: see `StoreObserver`
  * @param quotas the limits of instances and memberships
  * @param thread the thread for the file; a new one when absent
  * @returns the store, which can be called at once, and a promise that resolves when it is open. The promise rejects

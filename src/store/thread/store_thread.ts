@@ -24,10 +24,10 @@ import { StoreError } from '../store_error.ts';
  *
  * @param thread a thread whose store is not open yet
  * @param data plain data for the thread
- * @param observer is called for every commit
+ * @param observer gets the reports of the store: see `StoreObserver`
  * @param options.transfer the ports in the data, which move to the thread
  * @param options.has_cluster whether other nodes may be on the same database
- * @param options.changeOf makes a Change from the text that the thread posts
+ * @param options.changeOf makes a Change from what the thread posts
  * @param options.stall_signs the calls whose waiting shows a stall
  * @returns the store, which can be called at once, and a promise that resolves when it is open
  */

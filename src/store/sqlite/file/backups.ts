@@ -1,9 +1,9 @@
 /**
  * Copies of the data file that are made while the service runs, one at a time.
  *
- * The thread that owns the file makes the copies, because the lock of the file belongs to the connection of that
- * thread. The lock would end if this process closed any other descriptor of the file
- * (https://sqlite.org/howtocorrupt.html, section 2.2).
+ * The thread that owns the file makes the copies. The lock of the file belongs to the connection of that thread. A copy
+ * by another thread would open the file a second time and close it again. That would end the lock, because a lock ends
+ * when its process closes any descriptor of the file (https://sqlite.org/howtocorrupt.html, section 2.2).
  */
 import { randomUUID } from 'node:crypto';
 import { rmSync, statfsSync, statSync } from 'node:fs';
