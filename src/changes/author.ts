@@ -17,6 +17,6 @@ export interface Author {
    * @param more facts for the entry that are not in the request
    */
   storeFor(more?: Partial<AuditSubject>): AuditedStore;
-  /** Writes an audit entry for a change that changes no row. */
+  /** Writes an audit entry for an action that changes no row, such as the start of a backup. */
   record(): Promise<void>;
 }

@@ -225,7 +225,7 @@ export function flagOf(name: SettingName): string {
   return `--${name.replaceAll('_', '-')}`;
 }
 
-/** Whether a setting may not be shown, and has no flag. */
+/** Whether a setting is a secret: it is never shown, and has no flag. */
 export function isSecret(name: SettingName): boolean {
   return SETTINGS[name].is_secret === true;
 }

@@ -38,9 +38,9 @@ export type AuditedStore = Pick<
 >;
 
 export interface Store {
-  /** Absent for an engine that has no thread. */
+  /** Says when the storage stalls. Absent for an engine that has no thread. */
   stall?: Stall;
-  /** Absent for an engine that gives space back by itself. */
+  /** The data file. Absent for an engine that gives free space back by itself. */
   file?: FileStore;
   /** Null for an engine that only one process can use at a time. */
   cluster: ClusterStore | null;
@@ -50,7 +50,7 @@ export interface Store {
    */
   onChange(listener: (change: Change) => void): void;
   audit: AuditStore;
-  /** Absent for an engine with other tools for backups. */
+  /** Absent for an engine that has its own tools for backups. */
   backups?: BackupStore;
   /** How long batches should linger; absent in an engine that gains nothing from larger batches. */
   lingers?: Lingers;

@@ -3,7 +3,7 @@
  * knows whether something was written.
  */
 export class StoreError extends Error {
-  /** The engine's own code, such as SQLITE_FULL, or a code of ours. */
+  /** The engine's own code, such as SQLITE_FULL, or a code of Convoke, such as STORE_CLOSED. */
   readonly code: string;
 
   constructor(code: string, message: string) {

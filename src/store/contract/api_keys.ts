@@ -9,7 +9,7 @@ export type NewApiKey = Pick<
 
 export interface ApiKeyStore {
   /**
-   * Rejects with `first_key_not_admin` unless an admin key that never expires exists afterwards.
+   * Stores a key. Rejects with `first_key_not_admin` if no admin key that never expires would exist after the call.
    *
    * @param is_first true when the caller may make a key only because no key exists yet. If an admin key that never
    * expires exists all the same, the call rejects with `api_key_missing`
@@ -20,13 +20,13 @@ export interface ApiKeyStore {
   list(page: PageRequest): Promise<Page<ApiKey>>;
   /**
    * Revokes a key, ends its sessions and its subscriptions, and revokes the invites that it made. Null when there is no
-   * such key; rejects with `last_admin_key`. Revoking a key again changes nothing, and returns the time of the first
-   * call.
+   * such key. Rejects with `last_admin_key` when it is the last admin key that never expires. Revoking a key again
+   * changes nothing, and returns the time of the first call.
    */
   revoke(key_id: string, wall_ms: number): Promise<ApiKey | null>;
   /**
    * Gives a key a new token. The previous token stays valid for `overlap_ms`, and no session of that token lasts
-   * longer. Null when there is no such key; rejects with `key_not_active`.
+   * longer. Null when there is no such key. Rejects with `key_not_active` when the key is revoked or has expired.
    */
   rotate(key_id: string, digest: string, overlap_ms: number, wall_ms: number): Promise<ApiKey | null>;
   /**

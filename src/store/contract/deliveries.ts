@@ -92,7 +92,7 @@ export interface DeliveryFilter extends DeliveryKeys, PageRequest {
 export interface Waiting {
   instance_id?: string | undefined;
   meeting_id?: string | undefined;
-  /** The message_id of the last message whose deliveries count; null: there is no message. */
+  /** The message_id of the last message whose deliveries count. Null: no message is stored, so no delivery counts. */
   up_to: string | null;
 }
 
@@ -108,8 +108,8 @@ export interface Span {
 }
 
 /**
- * Deliveries of an instance to queue again: all that failed within a period, or all with these ids that may be queued
- * again.
+ * Deliveries of an instance to queue again. Either all that failed within a period, or those of the given ids that may
+ * be queued again: see `mayQueueAgain`.
  */
 export type Recovery = { instance_id: string } & (Span | { delivery_ids: readonly string[] });
 
@@ -216,9 +216,9 @@ export interface DeliveryStore {
    */
   pendingAside(partitions?: number[]): Promise<{ instance_id: string; next_at: number }[]>;
   /**
-   * Sets the due time of a delivery aside to `latest_ms` when the due time is later, for at most `limit` deliveries.
-   * Only a process whose clock was ahead can have written a later time. With `partitions`, only for deliveries to
-   * instances in these partitions. Returns how many deliveries it changed; 0: none has a later time.
+   * Deliveries aside that are due after `latest_ms` become due at `latest_ms`: at most `limit` of them. Only a process
+   * whose clock was ahead can have written a later time. With `partitions`, only deliveries to instances in these
+   * partitions. Returns how many deliveries it changed; 0: none is due later.
    */
   boundAside(latest_ms: number, limit: number, partitions?: number[]): Promise<number>;
   /**
@@ -295,9 +295,9 @@ export interface DeliveryStore {
     wall_ms: number,
   ): Promise<{ expired: EndedInLane[]; next: ExpiryPlace | null }>;
   /**
-   * Fails expired deliveries aside, among some that follow `after` in the order of AsidePlace. `next` is where to
-   * continue; null when all were checked. A delivery whose due time changes meanwhile may be left out until the next
-   * round.
+   * Checks some of the deliveries aside that follow `after`, in the order of AsidePlace, and fails those that have
+   * expired. `next` is where to continue; null when all were checked. A delivery whose due time changes meanwhile may
+   * be left out until the next round.
    */
   expireAside(
     after: AsidePlace | null,
@@ -307,14 +307,14 @@ export interface DeliveryStore {
   /** How many deliveries `drop` would cancel. */
   countWaiting(waiting: Waiting, owner_scope?: OwnerScope | null): Promise<number>;
   /**
-   * Cancels at most `limit` of these deliveries, with the reason `dropped`. Returns fewer than `limit` when no more are
-   * left. A caller that owns some instances drops only the deliveries to its own instances.
+   * Cancels at most `limit` of these deliveries, with the reason `dropped`; fewer when no more are left. Returns how
+   * many it cancelled in each lane. A caller that owns some instances drops only the deliveries to its own instances.
    */
   drop(waiting: Waiting, limit: number, wall_ms: number, owner_scope?: OwnerScope | null): Promise<EndedInLane[]>;
   /**
-   * Removes at most `limit` rows of each kind that are older than their retention, among some that follow `after`.
-   * `next` is where to continue; null when all old rows were checked. With SQLite all other writes wait for this call,
-   * so it ends after `ms_max`, but not before it has removed a few rows of each kind.
+   * Checks some of the rows that follow `after`, and removes those that are older than their retention: at most `limit`
+   * of each kind. `next` is where to continue; null when all old rows were checked. With SQLite all other writes wait
+   * for this call, so it ends after `ms_max`, but not before it has removed a few rows of each kind.
    *
    * @param after null: begins with the oldest rows
    */

@@ -36,7 +36,7 @@ export interface CandidateRow extends Candidate {
 export interface MeetingSettings {
   /** Whether the meeting is paused: its deliveries wait, and no attempt on them starts. */
   paused: boolean;
-  /** The most messages of agents that answer each other, in a row; 0: any number. */
+  /** The most messages of agents in a row (hops); 0: any number. */
   hop_limit: number | null;
   /** The most messages from one agent to another within the window; 0: any number. */
   pair_limit: number | null;

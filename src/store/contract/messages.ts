@@ -91,7 +91,7 @@ export interface FoundMessage extends MessageRow {
   trace: TraceContext | null;
 }
 
-/** A message of a thread, with the beginning of its text. */
+/** A message in a chain of answers, with the beginning of its text. */
 export interface MessageBrief {
   message_id: string;
   seq: number;
@@ -101,7 +101,7 @@ export interface MessageBrief {
   excerpt: string;
 }
 
-/** The characters of an excerpt. */
+/** The most characters of an excerpt. */
 export const EXCERPT_CHARS = 200;
 
 export interface MessageStore {

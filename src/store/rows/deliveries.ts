@@ -175,8 +175,8 @@ export type Source =
   | { of: 'instance'; instance_id: string; first_no: number };
 
 /**
- * The most sources of a walk. A key with more sources sees so many deliveries that the walk can read along all
- * deliveries.
+ * The most sources of a walk. For a key with more sources, the walk reads along all deliveries: the key may see so many
+ * of them that the walk soon finds a page.
  */
 export const SOURCES_MAX = 500;
 

@@ -54,7 +54,7 @@ export function beyondOf(rows: Iterable<ToRead>, reads: Reads): Beyond | null {
   return null;
 }
 
-/** How much a list reads at most when one index has all its rows. */
+/** How much one call of a list may read: enough for a page, when one index has exactly the rows of the list. */
 export function listReads({ limit }: { limit: number }): Reads {
   return { rows: Math.max(limit + 1, SEARCH_READS.rows), bytes: SEARCH_READS.bytes };
 }

@@ -17,7 +17,7 @@ export type KeySource = { kind: 'given'; keys: GivenKeys } | { kind: 'file'; pat
  *
  * The table `encryption_keys` names the keys that encrypt the data, with a check value for each: two keys during a
  * change. The new key is in the key file before it encrypts anything. The previous key leaves the file only when no row
- * is under it. So after a crash every secret can be decrypted.
+ * is encrypted under it. So after a crash every secret can be decrypted.
  */
 export class DataKeys {
   readonly #source: KeySource;
@@ -93,7 +93,7 @@ export class DataKeys {
     return next.current;
   }
 
-  /** Call it when a commit has recorded that no row is under the previous key any more. */
+  /** Call it when a commit has recorded that no row is encrypted under the previous key any more. */
   forgetPrevious(): void {
     if (this.#previous === null) return;
     if (this.#source.kind === 'file') writeKeyFile(this.#source.path, { current: this.#current, previous: null });

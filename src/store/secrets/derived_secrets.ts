@@ -10,7 +10,7 @@ export class DerivedSecrets {
   readonly #purpose: string;
   #all: readonly KeyObject[] = [];
 
-  /** @param purpose a fixed text: each purpose has other secrets */
+  /** @param purpose a fixed text: each purpose has its own secrets */
   constructor(store: Pick<EncryptionStore, 'derivedKeys'>, purpose: string) {
     this.#store = store;
     this.#purpose = purpose;

@@ -67,7 +67,7 @@ export function isEncrypted(text: string): boolean {
  * Encrypts a secret with a fresh random nonce. One key may encrypt 2^32 times in this way (NIST SP 800-38D, section
  * 8.3).
  *
- * @returns the encrypted text; its length depends only on that of the secret
+ * @returns the encrypted text; its length depends only on the length of the secret
  */
 export function encrypt({ key_id, key }: DataKey, secret: string, place: SecretPlace): string {
   const nonce = randomBytes(NONCE_BYTES);
@@ -80,9 +80,8 @@ export function encrypt({ key_id, key }: DataKey, secret: string, place: SecretP
 /**
  * Decrypts a text that `encrypt` made for the same place.
  *
- * @param keys all keys that it may be under
- * @throws StoreError SECRET_UNREADABLE when the text was changed or moved, is not encrypted, or is under none of the
- * keys
+ * @param keys all keys under which it may be encrypted
+ * @throws StoreError SECRET_UNREADABLE when the text was changed or moved, or is not encrypted under one of the keys
  */
 export function decrypt(keys: readonly DataKey[], encrypted: string, place: SecretPlace): string {
   const data_key = keys.find(({ key_id }) => encrypted.startsWith(encryptedPrefix(key_id)));

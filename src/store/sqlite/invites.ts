@@ -65,7 +65,7 @@ export function inviteOperations(
       const key_id = needs_key ? new_key.key_id : null;
       const row = db.prepare(REDEEM).get({ digest, key_id, wall_ms }) as { invite_id: string } | undefined;
       if (row === undefined) return null;
-      // Reads the row with a SELECT, which can read a damaged number. A statement that changes the row cannot.
+      // Reads the row with a SELECT, which can read a damaged number: see `Statement`. A statement that writes cannot.
       const invite = get('invite_id', row.invite_id) as Invite;
       if (key_id === null) return { invite, key: null, instance: null };
       const key = api_keys.create(new_key);

@@ -32,7 +32,7 @@ const OF_AGENTS_BEFORE = `
   WHERE d.meeting_id = $meeting_id AND d.seq < $seq AND d.created_at > $since_ms AND ${COUNTS} AND m.from_agent IS NOT NULL
   ORDER BY d.seq`;
 
-/** The deliveries behind the head that do not expire sooner, the newest first. */
+/** The deliveries behind the head that do not expire sooner than the head, the newest first. */
 const BEHIND = `
   SELECT d.seq, d.expires_at, m.from_agent IS NULL AS is_of_person FROM deliveries d JOIN messages m ON m.message_no = d.message_no
   WHERE d.instance_id = $instance_id AND d.meeting_id = $meeting_id AND d.seq > $seq AND d.state = 'pending' AND d.aside = 0

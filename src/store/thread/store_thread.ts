@@ -91,7 +91,7 @@ export interface StoreObserver {
   committed?(commit: Commit): void;
   /** A row holds a value that this service does not write. Called once for each place. */
   damaged?(damaged: DamagedValue): void;
-  /** A row or a message of another node could not be used. */
+  /** A change by another node could not be read, so this node reads everything again. */
   changeUnreadable?(error: unknown): void;
 }
 

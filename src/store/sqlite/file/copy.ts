@@ -32,7 +32,7 @@ interface CopyFloor {
 /** The figures of a whole copy. */
 export interface CopyFacts {
   bytes: number;
-  /** The number of schema steps that the writer of the copy knew. */
+  /** How many schema steps the copied file has taken. */
   schema: number;
   /** The data keys that encrypt the secrets of the copy; empty in a file of 0.1.0, whose secrets are plain. */
   key_ids: string[];
@@ -122,7 +122,7 @@ export async function copyDataFile(
   }
 }
 
-/** Makes a single file of the copy, and checks that the copy holds the rows of `floor`. */
+/** Turns the copy into a single file without a log, and checks that it holds the rows of `floor`. */
 function finishCopy(path: string, floor: CopyFloor): void {
   const db = new DatabaseSync(path);
   try {
@@ -164,8 +164,8 @@ function floorOf(db: DatabaseSync): CopyFloor {
 }
 
 /**
- * Reads the whole copy: every page and index of it, whether every pending delivery has its message, and the chain of
- * the audit log.
+ * Checks the whole copy: every page and index, whether every pending delivery has its message, and the chain of the
+ * audit log.
  *
  * @throws StoreError BACKUP_DAMAGED with the fault
  */
