@@ -9,10 +9,7 @@ import { API_KEY_COLUMNS } from './columns.ts';
 import { type Session, statement } from './database.ts';
 import { KEYS } from './locks.ts';
 
-/**
- * Changes of keys run one after the other. So the numbers of the changes rise in the order in which the changes are
- * committed.
- */
+/** Changes of keys run one after the other, so `change_no` rises in the order in which the changes are committed. */
 const LOCK = statement(`SELECT pg_advisory_xact_lock(${KEYS})`);
 
 const NEXT_CHANGE = `(SELECT coalesce(max(change_no), 0) + 1 FROM api_keys WHERE change_no < ${CHANGE_NO_MAX})`;
@@ -29,7 +26,7 @@ const ROTATE = statement(`
   UPDATE api_keys SET previous_digest = digest, previous_until = $until, digest = $digest, change_no = ${NEXT_CHANGE}
   WHERE key_id = $key_id`);
 
-/** When a key is revoked, its subscriptions end. */
+/** When a key is revoked, its subscriptions end. A subscription is an instance with a `lease_until`. */
 const END_LEASES = statement(
   'UPDATE instances SET lease_until = 0 WHERE owner_key_id = $key_id AND lease_until IS NOT NULL',
 );
@@ -45,8 +42,8 @@ const REVOKE_INVITES = statement(`
   WHERE created_by = $key_id AND redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > $wall_ms`);
 
 /**
- * The sessions of the previous token end with that token, which stays valid for a while. Sessions of earlier tokens end
- * at once.
+ * When a key gets a new token, its previous token stays valid for a while. The sessions of that token end with it.
+ * Sessions of earlier tokens end at once.
  */
 const SHORTEN_SESSIONS = statement(`
   UPDATE sessions SET expires_at = CASE WHEN token_digest = $digest THEN least(expires_at, $until::bigint) ELSE 0 END

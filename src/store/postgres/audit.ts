@@ -7,7 +7,7 @@ import type { AuditLogTable } from '../rows/tables.ts';
 import { AUDIT_COLUMNS } from './columns.ts';
 import { build, type Session, statement } from './database.ts';
 
-/** Locked until the end of the transaction: no two nodes add entries at the same time. */
+/** Locks the row until the end of the transaction, so that no two nodes add entries at the same time. */
 const HEAD = statement('SELECT seq, hash FROM audit_head FOR UPDATE');
 
 const APPEND = statement(`

@@ -40,7 +40,7 @@ export interface Statement {
 
 /**
  * Replaces names by the numbers (`$1`) that PostgreSQL requires. Use it only for SQL that is the same in every call,
- * because the result is kept.
+ * because each connection keeps every text that it has run as a prepared statement.
  */
 export function statement(sql: string): Statement {
   const found: string[] = [];
@@ -200,7 +200,7 @@ export class Database {
     else waiter.resolve(connection);
   }
 
-  /** A connection is free: the next waiting call takes one. */
+  /** One connection less is open, so the next waiting call may open one. */
   #serveNext(): void {
     const waiter = this.#waiting.shift();
     if (waiter !== undefined) this.#take().then(waiter.resolve, waiter.reject);

@@ -114,7 +114,8 @@ const EXPIRED_LANES = statement(`
   WHERE head.expires_at <= $now_ms`);
 
 /**
- * Looks only at the front of each lane. A delivery that expires sooner than one before it fails when it is in front.
+ * Looks only at the front of each lane. A delivery behind one that expires later fails only when it has come to the
+ * front.
  */
 const EXPIRE_LANES = statement(`
   UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = $wall_ms${EXPIRED}
@@ -260,7 +261,7 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
       const lanes = lanesToExpire(after, following);
       const expired = new EndedInLanes();
       const up = await session.all<LaneKey & { seq: number }>(EXPIRED_LANES, { ...arraysOf(lanes), now_ms });
-      // Each lane gets an equal part of the step. Otherwise a step could read many rows and fail few.
+      // Each lane gets an equal part of the step. Otherwise a step could read many rows and let few of them expire.
       const front_max = Math.ceil(EXPIRED_AT_ONCE / Math.max(1, up.length));
       const values = { ...arraysOf(up), front_max, now_ms, wall_ms };
       const rows = up.length === 0 ? [] : await session.all<LaneKey & { seq: number }>(EXPIRE_LANES, values);

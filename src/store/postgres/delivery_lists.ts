@@ -45,8 +45,9 @@ const toRead = (has_text: boolean): string =>
 const BETWEEN = 'd.delivery_no >= $from AND d.delivery_no < $below';
 
 /**
- * The newest deliveries of each source of a kind, with the place of the source. LATERAL finds them source by source.
- * The planner cannot estimate how few deliveries follow a message. OFFSET 0 keeps it from joining in the other order.
+ * For each kind of source: the statement that finds the newest deliveries of each source, with the place of the source.
+ * LATERAL reads source by source. The planner cannot estimate how few deliveries a message has, so OFFSET 0 keeps it
+ * from joining in the other order.
  */
 const newestOf = (has_text: boolean): Record<Source['of'], Statement> => ({
   all: statement(`

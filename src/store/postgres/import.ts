@@ -160,7 +160,7 @@ function wholeFile(from: string) {
   return inspectCopy(from);
 }
 
-/** The keys that the secrets of the file may be under: of the key file beside it, and of the settings. */
+/** The keys under which the secrets of the file may be encrypted: those in the key file beside it, and those given. */
 function keysOf(file: DataFile, from: string, given: GivenKeys | null): DataKey[] {
   const beside = readKeyFile(join(dirname(from), KEY_FILE));
   const keys = [
@@ -327,7 +327,7 @@ async function moveRest(connection: Connection, file: DataFile): Promise<void> {
   await connection.query(
     'INSERT INTO audit_head (seq, hash) SELECT seq, hash FROM audit_log ORDER BY seq DESC LIMIT 1 ON CONFLICT (only_row) DO UPDATE SET seq = excluded.seq, hash = excluded.hash',
   );
-  // Until autovacuum has run, the planner would make plans for empty tables.
+  // Without this, the planner would make plans for empty tables until autovacuum has run.
   await connection.query(`ANALYZE ${MOVED_TABLES.join(', ')}`, [], STATEMENT_MS_MAX);
 }
 

@@ -46,8 +46,8 @@ const CURRENT_EPOCH = `(SELECT p.epoch FROM partitions p WHERE p.partition_no = 
 const SEEN_WITHIN_MS = 5_000;
 
 /**
- * The value of connected_epoch that an instance `i` has if its machine is connected now; null when the node that held
- * its partition is gone.
+ * The value of connected_epoch that an instance `i` has if its machine is connected now; null when the node that holds
+ * its partition has not renewed its lease within SEEN_WITHIN_MS.
  */
 export const CONNECTED_EPOCH = `(SELECT p.epoch FROM partitions p LEFT JOIN nodes n ON n.node_no = p.node_no
   WHERE p.partition_no = i.partition_no

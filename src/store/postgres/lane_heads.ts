@@ -1,5 +1,6 @@
 /**
- * The facts that decide about the head of a lane: the messages of agents before it, and the rules of its membership.
+ * The facts that decide what happens to the head of a lane: the messages of agents before it, and the rules of its
+ * membership.
  */
 import { hasRules, type NewestInLane, type WaitingInLane } from '../../domain/catch_up.ts';
 import type { DeliveryStore } from '../contract/deliveries.ts';

@@ -8,7 +8,7 @@ export const MIGRATION = `${CONVOKE}, 1`;
 export const NUMBERS = `${CONVOKE}, 2`;
 /** Held to remove an instance. Accepts share it, so that they store nothing for an instance that is being removed. */
 export const REMOVAL = `${CONVOKE}, 3`;
-/** Held to take partitions. Settlements share it, so that an epoch lasts until every settlement under it is stored. */
+/** Held to take partitions. Settlements share it, so an epoch changes only while no settlement is being stored. */
 export const TAKEOVER = `${CONVOKE}, 4`;
 /** Held to renew a lease, so that renewals run one after the other. */
 export const LEASES = `${CONVOKE}, 5`;

@@ -17,7 +17,7 @@ import { IS_OWNED, ownedBy } from './owner_scope.ts';
 import { assertRoomForAgents, assertRoomForMembership } from './quotas.ts';
 import { waitsOf } from './waits.ts';
 
-/** Locks the instance: it cannot be removed, or join another meeting, before this join is done. */
+/** Locks the instance: nobody removes it, or lets it join another meeting, before this transaction ends. */
 const LOCK_INSTANCE = statement(
   `SELECT 1 FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED} FOR NO KEY UPDATE`,
 );
@@ -188,7 +188,7 @@ export function meetingOperations(session: Session, { quotas }: { quotas: Quotas
     async changeMembership(meeting_id, instance_id, { agent_ids, ...rules }, owner_scope) {
       const instance = await session.one(LOCK_INSTANCE, { instance_id, ...ownedBy(owner_scope) });
       if (instance === undefined) return null;
-      // A message is stored before this change or sees its result.
+      // An accept for the meeting either commits before this change or sees its result.
       await session.all(LOCK_MEETING, { meeting_id });
       const list_text = agent_ids === undefined ? null : JSON.stringify(agent_ids);
       const values = { meeting_id, instance_id, agent_ids: list_text, ...givenRules(rules) };

@@ -96,7 +96,7 @@ export function messageOperations(session: Session, { ids }: { ids: IdCodec }): 
     },
     async since(after, { meeting_ids, instance_id, limit, chars_max }) {
       const rows = await session.all<HeadRow>(HEADS_SINCE, {
-        // A message_id of other data has no place in the order of these messages: all of them count as later.
+        // A message_id of another database has no place in the order of these messages: all of them count as later.
         after: after === null ? 0 : (ids.decode('msg', after) ?? 0),
         meeting_ids: meeting_ids ?? null,
         instance_id: instance_id ?? null,

@@ -25,7 +25,7 @@ import { noteDeliveries } from './pending/pending_deliveries.ts';
 /**
  * How many steps a node must know to work on the newest schema. The database stores this number. So a node of the
  * previous version can start on the new schema, for example after it was killed in the middle of an upgrade. Only a
- * step that removes a part of older nodes raises the number.
+ * step that removes something that older nodes use raises the number.
  */
 export const STEPS_KNOWN_MIN = 1;
 

@@ -66,7 +66,7 @@ export async function migrate(connection: Connection): Promise<{ from: number; t
   }
   if (from === 0) await connection.query('INSERT INTO schema_version (version, steps_known_min) VALUES (0, 0)');
   // A step that locks a table waits for every session that uses this table, and all other sessions wait behind the
-  // step.
+  // step. So the step gives up after a short time.
   await connection.query(`SET LOCAL lock_timeout = '${LOCK_TIMEOUT_S}s'`);
   try {
     for (const step of MIGRATIONS.slice(from)) await connection.script(step);

@@ -54,9 +54,10 @@ export async function numbersOf(
 }
 
 /**
- * Returns a number above those of all rows that were made before a time, unless a clock was set back. Numbers follow
- * the clock. When they are ahead of the clock, the function halves the range of numbers until it finds the place,
- * because times rise with the numbers.
+ * Returns a number above the numbers of all rows that were made before a time, unless a clock was set back. Numbers
+ * follow the clock, so the function first guesses the number of that time. When numbers are ahead of the clock, the
+ * guess is too low. Then the function halves the range of numbers until it finds the place, because times rise with the
+ * numbers.
  */
 async function numberUntil(session: Session, until_ms: number): Promise<number> {
   const firstFrom = (number: number) =>
@@ -85,8 +86,9 @@ const PROBES = statement(`
       WHERE m.meeting_id = s.meeting_id AND m.seq >= s.seq ORDER BY m.seq LIMIT 1) probe`);
 
 /**
- * The seqs that the messages with these numbers have in each of some meetings. No index has both seqs and numbers. But
- * seqs rise with the numbers, so the function halves the ranges until it finds the seqs, for all meetings at once.
+ * For each meeting: the seqs of its messages with these numbers, as those above `above` and not above `up_to`. No index
+ * has both seqs and numbers. But seqs rise with the numbers, so the function halves ranges of seqs until it finds both
+ * ends, for all meetings at once.
  */
 export async function seqsOf(
   session: Session,

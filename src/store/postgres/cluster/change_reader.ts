@@ -6,14 +6,15 @@ import type { BatchRow, RawChange } from './stored_rows.ts';
 
 /** The most messages and deliveries that one statement reads, unless a single batch has more. */
 const NUMBERS_PER_READ_MAX = 5_000;
-/** A reader that is this far behind reports a resync, and reads none of these batches. */
+/** A reader with more unread numbers than this reports a resync, and drops its unread batches. */
 const NUMBERS_BEHIND_MAX = 500_000;
 
 /**
  * Reads batches: the seqs of all messages, and the deliveries for this node with their messages. A column is the JSON
- * text of a list, because a row for each item would cost more. The statement finds all rows by their numbers, one table
- * after the other: the numbers of deliveries follow the number of their message. OFFSET 0 keeps the planner from using
- * the index `deliveries_in_lane`, which exists until an upgrade has ended (see pending_deliveries.ts).
+ * text of a list, because a row for each item would cost more. The numbers of deliveries follow the number of their
+ * message. So one range of numbers finds the rows of a batch in both tables. OFFSET 0 makes the planner use these
+ * numbers. Otherwise it could choose the index `deliveries_in_lane`, which exists until an upgrade has ended (see
+ * pending_deliveries.ts).
  */
 const READ = statement(`
   SELECT mine.delivery_nos, mine.of_messages, mine.expire_ats, mine.instance_ids, mine.agent_lists, said.*
@@ -78,7 +79,7 @@ export class ChangeReader {
     this.#reading ??= this.#readAll();
   }
 
-  /** Resolves when all announced batches are read, or after `ms_max`; mostly at once, because no batch waits. */
+  /** Resolves when all batches that other nodes announced are read, or after `ms_max`. Mostly none waits to be read. */
   async caughtUp(ms_max: number): Promise<void> {
     if (this.#reading === null) return;
     const { promise: timed_out, resolve: timeOut } = Promise.withResolvers<void>();

@@ -22,8 +22,8 @@ const LISTEN_AGAIN_MS = 200;
 
 /**
  * Nodes of the previous version sign nothing. While there is such a node, and for UNSIGNED_HEARD_MS afterwards, this
- * node accepts unsigned notifications that only say where to read. It looks for such a node at most once in
- * LOOK_FOR_UNSIGNED_MS.
+ * node accepts unsigned notifications that only say where to read. When one comes at another time, this node looks for
+ * a node of the previous version, at most once in LOOK_FOR_UNSIGNED_MS.
  */
 const UNSIGNED_HEARD_MS = 60_000;
 const LOOK_FOR_UNSIGNED_MS = 1_000;
@@ -35,9 +35,9 @@ const RENEW = statement(
 );
 const TAKE = statement('SELECT take_partitions_2($node_no, $wanted, $gone_nos::bigint[], $gone_seen_ats::bigint[])');
 /**
- * Waits until every accept that does not know of this node has stored its messages. An accept of a process that was
- * killed a moment ago may still run in the database, and notifies nobody. Accepts share this lock until they are
- * committed.
+ * Waits until the accepts that run now have stored their messages. One of them may be of a process that was killed a
+ * moment ago. If it began before this node joined, it does not notify this node. So this node takes the partitions, and
+ * reads them, only after that accept. Accepts share this lock until they are committed.
  */
 const AWAIT_ACCEPTS = statement(`SELECT pg_advisory_xact_lock(${REMOVAL})`);
 const HELD = statement('SELECT partition_no, epoch FROM partitions WHERE node_no = $node_no ORDER BY partition_no');
@@ -82,7 +82,7 @@ export class Cluster implements ClusterStore, NotifySource {
   readonly #db: Database;
   readonly #messages: NodeMessages;
   readonly #onChange: (raw: RawChange) => void;
-  /** The partitions of this node by the last lease: this node needs the deliveries that other nodes store there. */
+  /** The partitions that the last renewal returned. This node needs the deliveries that other nodes store in them. */
   #leased: number[] = [];
   readonly #change_reader: ChangeReader;
   #node_id: string | null = null;

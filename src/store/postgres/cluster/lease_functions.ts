@@ -1,10 +1,13 @@
-/** Leases as functions of the database, one statement each: nothing stays locked when the calling node dies. */
+/**
+ * Leases as functions of the database. The caller needs only one statement, so nothing stays locked when the calling
+ * node dies.
+ */
 import { LEASE_MS } from '../../../domain/partition.ts';
 import { LEASES, TAKEOVER } from '../locks.ts';
 
 const NOW_MS = 'floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint';
 
-/** A node that was not seen for this long, and holds no partition, is removed. */
+/** A node whose lease ended this long ago, and that holds no partition, is removed. */
 const FORGOTTEN_AFTER_MS = 3_600_000;
 
 /**
@@ -90,7 +93,8 @@ export const TAKE_PARTITIONS = `
 /**
  * Takes at most `wanted` partitions: free ones, and those of a node that is gone. The calling node has watched the
  * other nodes and names those that are gone. A named node counts as gone only if it has not renewed since the caller
- * looked. No other holder ever has the new epoch, even if the database goes back in time.
+ * looked. The new epoch is partly random, so no other holder ever has the same one, even if the database goes back in
+ * time.
  */
 export const TAKE_PARTITIONS_2 = `
   CREATE FUNCTION take_partitions_2(my_node_no bigint, wanted bigint, gone_nos bigint[], gone_seen_ats bigint[]) RETURNS void

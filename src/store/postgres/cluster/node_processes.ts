@@ -31,9 +31,10 @@ const NO_SIGNAL = 0;
  * see that the process has ended, and need not wait until the lease of that node ends.
  *
  * The note is a file, and its presence proves that the node ran on this kernel. The boot id alone would not prove that:
- * machines that were cloned while they ran have the same boot id. The note has the pid, the namespaces in which the pid
- * is valid, and the time at which the process started, because the kernel gives a pid to another process later. A paused
- * process or a zombie still exists. When a part is missing or cannot be read, nothing is proven, and the lease decides.
+ * machines that were cloned while they ran have the same boot id. The note has the pid, and the namespaces in which the
+ * pid is valid. It also has the time at which the process started, because the kernel may give the pid to another
+ * process later. A paused process or a zombie still exists, so it has not ended. When a part is missing or cannot be
+ * read, nothing is proven, and the lease decides.
  */
 export class NodeProcesses {
   readonly #tag: string;
@@ -59,7 +60,7 @@ export class NodeProcesses {
       if (this.#noted === null) this.#removeOld(wall_ms - FORGOTTEN_AFTER_MS);
       else return utimesSync(this.#noted, now_s, now_s);
     } catch {
-      // Somebody removed the file.
+      // Somebody removed the file, or the directory cannot be read. The code below tries to write the note.
     }
     try {
       rmSync(path, { force: true });

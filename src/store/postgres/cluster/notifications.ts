@@ -6,8 +6,8 @@
  * its notifications under the data key, which only nodes have, and believes only signed notifications:
  *
  * - `from` is `NAME NUMBER MAC`. NAME is the node; it uses each NUMBER once, so that no notification counts twice.
- * - In `stored` the database adds the numbers of the rows after the MAC. These numbers only say where to read, and each
- *   MAC allows one read.
+ * - In `stored` the database itself adds the numbers of the rows, so the MAC does not cover them. These numbers only
+ *   say where to read, and each MAC allows one read.
  * - A broadcast is encrypted, because it contains the events of a node. The other kinds only say where something
  *   changed.
  *
@@ -75,7 +75,7 @@ export class NodeMessages {
       const from = JSON.stringify(this.#signed(signedPart(message)));
       return [`{"from":${from},${JSON.stringify(message).slice(1)}`];
     }
-    // Nodes of earlier versions expect the words "sealed", and "seals" in the derivation of the key.
+    // Nodes of earlier versions expect the word "sealed" here, and "seals" where `broadcastKeyOf` derives the key.
     const head = JSON.stringify({ from: `${this.name} ${++this.#no}`, kind: 'sealed' });
     const text = `${message.topic}\n${message.text}`;
     return this.#keys().map(
@@ -106,8 +106,8 @@ export class NodeMessages {
   /**
    * Signs something other than a notification, such as an address.
    *
-   * @param purpose a text without a space. The purpose of a notification contains a space, so no signature of another
-   * text passes for a notification
+   * @param purpose a text without a space. For a notification, NAME and NUMBER take its place, with a space between
+   * them. So no signature of another text passes for that of a notification
    */
   signatureOf(purpose: string, text: string): string {
     return this.#keys()
@@ -153,7 +153,8 @@ export class NodeMessages {
 
   #isNew(name: string, no: number): boolean {
     const numbers = this.#received.get(name) ?? new ReceivedNumbers();
-    // Drops the node that has been silent for the longest time.
+    // Puts the name at the end of the map. So the first name is that of the node that was silent for the longest time.
+    // When there are too many names, that one is dropped.
     this.#received.delete(name);
     this.#received.set(name, numbers);
     const [silent] = this.#received.keys();

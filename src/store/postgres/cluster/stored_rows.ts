@@ -25,13 +25,13 @@ export interface BatchRow {
   timestamps: string | null;
   messages: string | null;
   /**
-   * Columns with an item for each of these messages that has a sender or answers another: its message_no, and the
-   * columns of `MessageOrigin`.
+   * An item for each of these messages that has a sender or answers another message: its message_no, and the columns of
+   * `MessageOrigin`.
    */
   said: string | null;
   /** An item for each of these messages that belongs to a trace: its message_no, and the trace. */
   traces: string | null;
-  /** Columns with an item for each of these deliveries. */
+  /** Columns with an item for each delivery for this node. */
   delivery_nos: string | null;
   /** The message_no of each delivery. */
   of_messages: string | null;

@@ -34,7 +34,8 @@ export class WatchedNodes {
   /** Takes the rows of all nodes, and updates this node's knowledge of them. */
   look(nodes: readonly SeenNode[]): void {
     const now_ms = this.#now_ms();
-    // After a long pause, the watch of each node begins anew: without the database, no node could renew.
+    // This node did not look for a long time. Perhaps the database was away, and no node could renew. So this node
+    // watches each of them from now on.
     const was_away = now_ms - this.#looked_ms > LEASE_MS;
     this.#looked_ms = now_ms;
     const watched = new Map<number, Watched>();

@@ -18,8 +18,9 @@ export const RUN_UNKNOWN = 'CV001';
 const BATCHES_KEPT = 100;
 
 /**
- * The agents of `r` that get the targeted message at `i.place`: see src/domain/agents_to_notify.ts. Both lists are JSON
- * text, and so is the result. This is not a function of its own, because the call would take longer than the work.
+ * The agents of `r` that get the targeted message at `i.place`: see src/domain/agents_to_notify.ts. The agents of `r`,
+ * the targets and the result are lists as JSON text. This is not a function of its own, because the call would take
+ * longer than the work.
  */
 const AGENTS_TO_NOTIFY = `
   SELECT coalesce('[' || string_agg(agent.value::text, ',' ORDER BY agent.place) || ']', '[]')
@@ -48,11 +49,12 @@ const LOCK_MEETINGS = `
 interface Keys {
   /** The parameters of the function for each message, apart from its key. */
   parameters: string;
-  /** The parameters whose lists become the columns of an item `i` after its key, and the names of these columns. */
+  /** Lists that follow the list of keys, and the names of their columns. Each list is a column of an item `i`. */
   lists: string;
   names: string;
-  /** The rows `k` of earlier messages with the key of `i`, and the choice of the row that counts. */
+  /** The condition for rows `k` of earlier messages with the key of `i`. */
   same_key: string;
+  /** The end of a look-up of these rows: `latest` finds the row that counts, `any` finds whether there is one. */
   latest: string;
   any: string;
   declared: string;
@@ -115,14 +117,14 @@ const OF_SENDER: Keys = {
 interface WakeParts {
   /** The column of the membership `s`. */
   column: string;
-  /** When the message at `i.place` does not wake the membership `r`, and so notifies none of its agents. */
+  /** The branch for a message at `i.place` that does not wake the membership `r`: it notifies none of its agents. */
   asleep: string;
 }
 
 /** Earlier versions wake every membership. */
 const WAKES_ALL: WakeParts = { column: '', asleep: '' };
 
-/** When no message of a batch has a sender, the list of from_agents is empty, and each element of it reads as null. */
+/** When no message of a batch has a sender, the list from_agents is empty. Then from_agents[i.place] is always null. */
 const WAKES_SOME: WakeParts = {
   column: ', s.wake',
   asleep: `WHEN r.wake <> 'all' AND (r.wake = 'people' AND from_agents[i.place] IS NOT NULL
@@ -140,10 +142,10 @@ interface TraceParts {
 /** Earlier versions store no trace. */
 const NO_TRACES: TraceParts = { parameters: '', columns: '', values: '' };
 
-/** When no message of a batch has a trace, the list is empty, and each element of it reads as null. */
+/** When no message of a batch has a trace, the list traces is empty. Then traces[n.place] is always null. */
 const TRACES: TraceParts = { parameters: ' traces text[],', columns: ', trace', values: ', traces[n.place]' };
 
-/** The row of the result for messages whose key was used before: the items `i` for which `condition` holds. */
+/** Selects the row of the result for messages whose key was used before: the `items` for which `condition` holds. */
 function repeatedKeys({ same_key, latest }: Keys, origin: OriginParts, items: string, condition: string): string {
   return `
         SELECT json_agg(i.place)::text, json_agg(k.message_no)::text, json_agg(k.seq)::text, json_agg(k.deliveries_queued)::text, json_agg(k.accepted_at)::text,

@@ -2,9 +2,10 @@
 import { TAKEOVER } from '../locks.ts';
 
 /**
- * Writes the results of attempts. Writes instances before deliveries, as every statement that writes both tables does.
- * A node that takes a partition waits for the shared lock of this function. So no epoch changes while the function
- * holds the lock. Settlements that come after the takeover find another epoch.
+ * Writes the results of attempts. Every statement that writes both tables writes instances before deliveries, so that
+ * no two of them wait for each other. A node that takes a partition waits for the shared lock of this function, so no
+ * epoch changes while the function holds the lock. A settlement that comes after the takeover has an earlier epoch, and
+ * is not written.
  */
 export const SETTLE_DELIVERIES = `
   CREATE FUNCTION settle_deliveries(

@@ -1,13 +1,13 @@
 /** Numbers of messages and deliveries, as functions of the database. */
 import { NUMBERS } from '../locks.ts';
 
-/** Raised and caught within take_numbers, when the numbers are taken. */
+/** take_numbers raises and catches this SQLSTATE when it has taken the numbers. */
 const TAKEN = 'CV002';
 
 /**
  * Takes numbers that follow one another, and returns the first; see NumberSource in src/domain/id.ts. A rollback
- * releases a lock, and numbers of a sequence stay taken. So the inner block always fails: its rollback releases the
- * lock long before the transaction ends. A cancelled statement releases the lock too.
+ * releases a lock, but the numbers that a sequence gave stay taken. So the inner block fails on purpose: its rollback
+ * releases the lock long before the transaction ends. A cancelled statement releases the lock too.
  */
 export const TAKE_NUMBERS = `
   CREATE FUNCTION take_numbers(wanted bigint) RETURNS bigint LANGUAGE plpgsql AS $$
@@ -27,7 +27,7 @@ export const TAKE_NUMBERS = `
 
 /**
  * Makes sure that the database never again gives a number that a node has seen in use. Returns true when the database
- * did not know the last number, because it went back in time. The lock ends with the statement.
+ * does not know that it gave `given_no`, because it went back in time. The lock ends with the statement.
  */
 export const RAISE_NUMBERS = `
   CREATE FUNCTION raise_numbers(given_no bigint, reached_no bigint) RETURNS boolean LANGUAGE plpgsql AS $$

@@ -42,8 +42,8 @@ export const NO_ORIGINS: OriginParts = {
 };
 
 /**
- * When no message of a batch has a sender or answers another, has_said is false and the lists are empty: each element
- * reads as null. Then the function works like the previous version of accept_messages.
+ * When no message of a batch has a sender or answers another, has_said is false and the lists are empty. Then every
+ * element of a list reads as null, and the function works like the previous version of accept_messages.
  *
  * A refused message raises an error, so that nothing of the batch is stored, not even its meeting. The caller then
  * sends the other messages again.

@@ -3,9 +3,9 @@
  * `fresh_deliveries`, or the view `pending_deliveries`, which has the rows of both.
  *
  * PostgreSQL updates a row cheaply (HOT) only when the update changes no column that an index uses. A column in the
- * condition of an index counts too. Most deliveries are accepted, pushed once and settled within milliseconds. To
- * settle such a delivery must touch no index. So no index uses `state`. The indexes use two other columns, which stay
- * as they are when such a delivery is settled:
+ * condition of an index counts too. Most deliveries are accepted, pushed once and settled within milliseconds. Settling
+ * such a delivery must touch no index. So no index uses `state`. The indexes use two other columns, which stay as they
+ * are when such a delivery is settled:
  *
  * - `noted` is 1 for a pending delivery that is aside, or that a sweep has found. The indexes
  *   `deliveries_noted_in_lane` and `deliveries_noted_aside` contain only noted deliveries.
@@ -87,7 +87,7 @@ export const QUEUED_AGAIN = ', noted = 1, failed_at = NULL';
 export const CANCELLED = ', noted = 0';
 export const EXPIRED = ', noted = 0, failed_at = $wall_ms';
 
-/** The indexes that the new views use. An upgrade makes them while the cluster works and must not wait. */
+/** The indexes that the new views use. An upgrade makes them while the nodes work, so it must not block the nodes. */
 export const NEW_INDEXES: Readonly<Record<string, string>> = {
   deliveries_noted_in_lane: 'deliveries (partition_no, instance_id, meeting_id, seq) WHERE noted = 1 AND aside = 0',
   deliveries_noted_aside: 'deliveries (partition_no, instance_id, next_attempt_at) WHERE noted = 1 AND aside = 1',

@@ -4,8 +4,8 @@
  *
  * 1. While `nodes` has a row of a node of the previous version, nothing happens. A node that was killed keeps its row
  *    for an hour, because the other nodes cannot distinguish it from a paused node.
- * 2. From now on a node of the previous version is refused when it starts. This try ends here. A node that has just
- *    started joins before the next try, and the next try finds its row.
+ * 2. The try notes in the database that a node must know the columns. Then the try ends. From now on no node of the
+ *    previous version can start. One that has just started joins before the next try, and the next try finds its row.
  * 3. The new indexes are made while the nodes work (CONCURRENTLY).
  * 4. If there is still no node of the previous version, one transaction switches the views. It locks all of
  *    `deliveries` for some milliseconds. While this transaction waits for the lock, all others wait behind it. So it

@@ -25,8 +25,8 @@ const ANSWER_MS_MAX = 2_500;
 const HINTS_MAX = 20_000;
 
 /**
- * $25 is the number of the last batch with a result. A run counts as known only if that batch is stored. Otherwise the
- * database is behind this node, and another run may have that number.
+ * $25 is the number of the last batch with a result. If that batch is not stored, the database is behind this node, and
+ * the run $1 in this database may be the run of another node. Then the statement passes NULL, as for an unknown run.
  */
 const ACCEPT = `SELECT * FROM accept_messages_5(
   CASE WHEN $25::bigint = 0 OR EXISTS (SELECT 1 FROM batches WHERE run_no = $1 AND batch_no >= $25::bigint) THEN $1 END,
@@ -40,8 +40,8 @@ const END_RUN = 'DELETE FROM runs WHERE run_no = $1';
 const FORGET_BATCHES = 'DELETE FROM batches WHERE run_no = $1';
 const BEGIN_RUN = 'INSERT INTO runs (run_no, started_at) OVERRIDING SYSTEM VALUE VALUES ($1, $2)';
 /**
- * Raises the database's numbers to those that this node knows. Returns whether the database did not know the last one,
- * because it went back in time.
+ * Raises the database's numbers to those that this node knows. Returns whether the database did not know the last
+ * number that it gave to this node, because it went back in time.
  */
 const RAISE_NUMBERS = 'SELECT raise_numbers($1, $2) AS is_behind';
 
