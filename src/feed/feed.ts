@@ -31,7 +31,7 @@ const HEARTBEAT_MS = 15_000;
 const MEMORY_KEPT_MS = 120_000;
 /** For this long after a replay, the feed skips live events that the replay has already sent. */
 const SKIPPED_MS = 10_000;
-/** How long a stop waits for a listener that does not read. */
+/** How long after a stop the connection of a listener that does not read stays open. */
 const LAST_WORD_MS = 250;
 const RETRY_AFTER_S = 5;
 
@@ -190,7 +190,7 @@ export class Feed {
     const since = parsed === null ? null : new Date(parsed.position.at).toISOString();
     const nothing: Beginning = { replayed: [], gap: { since, replayed: [] }, id: here };
     // Several nodes publish messages in another order than that of their numbers. So the id of an event does not show
-    // which messages were published.
+    // which messages were published before it, and a replay could leave some out.
     if (parsed === null || this.#relay !== null) return nothing;
     const { store, clock, written } = this.#parts;
     await written();

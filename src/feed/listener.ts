@@ -181,8 +181,8 @@ export class FeedListener {
     this.#ended = true;
     const sink = this.#sink;
     if (sink === null) return;
-    sink.end(`event: ${name}\ndata: ${JSON.stringify(data)}\n\n`);
     // The event has no id: a listener resumes with the id of the last event before it.
+    sink.end(`event: ${name}\ndata: ${JSON.stringify(data)}\n\n`);
     this.#drain_timer = this.#clock.after(drain_ms, () => sink.destroy());
   }
 }

@@ -107,7 +107,7 @@ async function addMessagesAfter(
 }
 
 /**
- * Reads all deliveries, the newest first, because no index finds the deliveries with a late attempt.
+ * Reads all deliveries, the newest first, because no index finds the deliveries with an attempt after `from`.
  *
  * @returns whether all changes were added
  */

@@ -110,7 +110,7 @@ export class FeedView {
     }
     if (kind === 'message') return false;
     if (kind === 'instance' && about.owner_key_id !== undefined) this.#learnOwner(about, visibility);
-    // Of an instance in a meeting of the listener, the events of the instance itself are visible. The events of its
+    // When an instance is in a meeting of the listener, the events of the instance itself are visible. Its events in
     // other meetings are not.
     const of_itself = kind === 'instance' && meeting_id === null;
     return instance_ids.some((id) => {

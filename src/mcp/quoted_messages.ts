@@ -53,7 +53,10 @@ export function quoted<About extends Pick<Message, 'message'>>(
   return { ...rest, part: { text: text.slice(begin, end), from_char: begin, chars: text.length } };
 }
 
-/** The place before a character that the place `at` would split: half a surrogate pair is no text, and has no UTF-8. */
+/**
+ * The place `at`, or the place before it when `at` would split a character: half a surrogate pair is no text, and has
+ * no UTF-8.
+ */
 function charBegin(text: string, at: number): number {
   return /[\udc00-\udfff]/.test(text.charAt(at)) ? at - 1 : at;
 }

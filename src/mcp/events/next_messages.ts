@@ -9,8 +9,8 @@ import { exactly } from '../exact_messages.ts';
 import { newestSeq, isGone } from './pages.ts';
 
 /**
- * How many messages one read takes. A message of 190 KB that is a list of `{}` is parsed in 12 ms, and takes 4 MB of
- * memory.
+ * How many messages one read takes. They are few, because a message of 190 KB that is a list of `{}` is parsed in 12
+ * ms, and takes 4 MB of memory.
  */
 const MESSAGES_MAX = 2;
 /** How many reads of all streams are in progress at a time. */
@@ -44,7 +44,7 @@ export interface Next {
 }
 
 interface Read {
-  /** The number of the call of `after` for which the read began. */
+  /** Calls of `after` and reads share one count. A read began after a call if it has a higher number than the call. */
   begun: number;
   next: Promise<Next>;
 }
@@ -77,7 +77,8 @@ export class NextMessages {
       if (read === undefined) return this.#begin(caller, meeting_id, after).next;
       // The failure of another caller, who may have left, says nothing about this caller.
       const next = await read.next.catch(() => null);
-      // A read that found nothing may have begun before the newest message was sent.
+      // A read that found nothing may have begun before the newest message was sent. So it counts only if it began
+      // after this call.
       if (next !== null && (next.message !== null || read.begun > question)) return next;
       caller.signal.throwIfAborted();
     }
@@ -91,9 +92,7 @@ export class NextMessages {
     return this.#in_hand.pass(work);
   }
 
-  /**
-   * Resolves when this many characters may be sent, so that all streams together make no turn of the event loop long.
-   */
+  /** Resolves when this many characters may be sent. So no turn of the event loop gets long, even with many streams. */
   async turn(chars: number): Promise<void> {
     while (this.#turn_chars >= TURN_CHARS_MAX) await this.#turn;
     this.#turn ??= nextTurn().then(() => {

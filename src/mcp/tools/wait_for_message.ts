@@ -11,8 +11,8 @@ import { toolOf } from './tool.ts';
 /** Many clients wait for a result no longer than a minute. */
 const WAIT_S = { default: 30, max: 50 };
 /**
- * The most messages in one result, each of another meeting. A message in a result is withheld from other readers, even
- * if the model reads it much later.
+ * The most messages in one result, each from a different meeting. They are few, because no other reader gets a message
+ * that is in a result, even if the model reads it much later.
  */
 const MESSAGES_MAX = 3;
 
