@@ -49,7 +49,7 @@
     process.once('disconnect', () => process.exit(1));
     if (process.channel) process.channel.unref();
     if (process.argv.length === 3 && /^(-V|--version)$/.test(process.argv[2] || '')) {
-      // As `watchOutput` does for the other commands, whose code this fast way does not load.
+      // `watchOutput` does the same for the other commands. This fast way does not load its code.
       process.stdout.on('error', (error) => {
         if (error.code === 'EPIPE') return;
         process.stderr.write(`convoke: the output could not be written whole: ${error.message}\n`);

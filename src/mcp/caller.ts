@@ -41,14 +41,17 @@ export class Caller {
     return new Caller({ client, signal, onAnswered, hasRoom, onUnsettled, trace });
   }
 
-  /** The rights of the key. They choose tools and protect nothing: the service checks every request again. */
+  /** The rights of the key. They only choose which tools are offered: the service checks every request again. */
   session(): Promise<Session> {
     return (this.#session ??= this.client.session({ signal: this.signal }));
   }
 
   /**
-   * The instance of an agent: the named instance. Without a name, the only instance of the key, if the key is limited to
-   * one. Otherwise the instance whose id is the id of the agent.
+   * The instance of an agent, as the first of these that there is:
+   *
+   * 1. the named instance,
+   * 2. the instance to which the key is limited,
+   * 3. the instance whose id is the id of the agent.
    */
   async instanceOf({ agent_id, instance_id }: { agent_id: string; instance_id?: string | undefined }): Promise<string> {
     return instance_id ?? (await this.session()).instance_id ?? agent_id;

@@ -51,7 +51,7 @@ export function describeRefusedPort(port: number): string {
   return `port ${port} belongs to another protocol, so browsers and most HTTP clients refuse it`;
 }
 
-/** @throws CommandFailure when the address is not a URL, or has a port to which no request is made */
+/** @throws CommandFailure when the address is not a URL, or has a port that HTTP clients refuse */
 export function clientFor({ url, apiKey }: Pick<ApiOptions, 'url' | 'apiKey'>): ConvokeClient {
   const port = refusedPort(url);
   if (port !== null) {

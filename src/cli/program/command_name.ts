@@ -9,7 +9,8 @@ let name: string | null = null;
 
 /**
  * The name that a user must type to run this program on this machine: `convoke` only if the shell finds this
- * installation, `npx convoke` only if npx finds it. Otherwise npx could run a stranger's package of that name.
+ * installation, `npx convoke` only if npx finds it, and else its path. When npx does not find it, npx could run a
+ * stranger's package of that name.
  */
 export function commandName(): string {
   return (name ??= isOnPath() ? 'convoke' : isFoundByNpx() ? 'npx convoke' : programPath());

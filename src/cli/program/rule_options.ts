@@ -1,4 +1,4 @@
-/** The options for the rules of a membership: `convoke join` and `convoke connect` have them. */
+/** The options for the rules of a membership. `join`, `meetings member` and `connect` have them. */
 import { Option } from 'commander';
 import { WAKES } from '../../domain/agents_to_notify.ts';
 import { CATCH_UPS, MAX_AGE_S_MAX, type MemberRules } from '../../domain/catch_up.ts';

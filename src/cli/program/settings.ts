@@ -4,7 +4,7 @@ import { flagOf, isSecret, type SettingName, settingNames, SETTINGS, variableOf 
 import { CommandFailure, EXIT } from './exit.ts';
 
 /**
- * Adds a flag for every setting: a command takes the flags of the service that it is for.
+ * Adds a flag for every setting, so that a user can give the command the same flags as `serve`.
  *
  * @param used the settings that the command uses; its help shows only these
  */
@@ -13,7 +13,8 @@ export function withSettings(command: Command, used: readonly SettingName[] = se
     if (isSecret(name)) continue;
     const { default: text, sentence } = SETTINGS[name];
     const what = `${sentence} [${variableOf(name)}, ${text === '' ? 'empty' : text}]`;
-    // `--egress-allow-http` without a value means true. Not as a preset, which the help would show.
+    // `--egress-allow-http` without a value means true. A preset of commander would do that too, but the help shows
+    // presets.
     const value = text === 'false' ? '[value]' : '<value>';
     command.addOption(new Option(`${flagOf(name)} ${value}`, what).hideHelp(!used.includes(name)));
   }

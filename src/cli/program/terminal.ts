@@ -3,7 +3,7 @@ import { EXIT } from './exit.ts';
 
 type Style = Parameters<typeof styleText>[0];
 
-/** Ids and times are never cut. A column that can be cut keeps at least this many columns of the terminal. */
+/** A column that can be cut keeps at least this many columns of the terminal. */
 const COLUMN_WIDTH_MIN = 16;
 
 /** Whether the command continues when nobody reads its output any more. */

@@ -77,7 +77,10 @@ export async function dropWaiting(
   return dropped.list();
 }
 
-/** Deliveries to the instances that the caller owns, made since these instances were registered. */
+/**
+ * Deliveries to the instances that the caller owns, made since these instances were registered. Leaves out the meetings
+ * that IN_MEETINGS counts.
+ */
 const OWNED = `
   instances s ${OF_INSTANCES}
   WHERE s.owner_key_id = $key_id::text AND s.instance_id = coalesce($owner_limit::text, s.instance_id) AND d.delivery_no >= s.first_no

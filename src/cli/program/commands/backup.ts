@@ -66,8 +66,9 @@ async function backUp(file: string, options: ServiceOrFileOptions, command: Comm
 }
 
 /**
- * Refuses to back up PostgreSQL, which has better tools, with replicas and points in time. A data file in CONVOKE_DATA
- * is older than the import into PostgreSQL, so a copy of that file would be no backup.
+ * Refuses to back up PostgreSQL, because it has better tools: replicas, and backups that lead back to any point in
+ * time. A data file in CONVOKE_DATA is older than the import into PostgreSQL. So a copy of that file would be no
+ * backup.
  */
 function refusePostgres({ url }: ServiceOrFileOptions, command: Command): void {
   const database_url = process.env['CONVOKE_DATABASE_URL'] ?? '';
@@ -106,7 +107,8 @@ async function noteParts(directory: string): Promise<void> {
 
 /** Lets the service make a copy, waits for it and writes it to the file. */
 async function fetchCopy(client: ConvokeClient, part: string): Promise<void> {
-  // Before the service makes a copy: a response that nobody reads would keep this process alive.
+  // Opens the file before the service makes a copy. If that failed later, nobody would read the response, and it would
+  // keep this process alive.
   const file = await open(part, 'wx', 0o600);
   try {
     const { backup_id } = await client.beginBackup();

@@ -46,7 +46,7 @@ export async function demo(
   apiKey: string | undefined,
   usual_url: string = DEFAULT_URL,
 ): Promise<void> {
-  // In `convoke demo | head`, the instances and the directory of the demo must be removed all the same.
+  // When `head` in `convoke demo | head` has read enough, the demo must still remove its instances and its directory.
   goOnUnread();
   try {
     await show(await findService(url, apiKey, usual_url));

@@ -128,7 +128,7 @@ function showCommand(): Command {
 async function ownerInWords(client: ConvokeClient, { owner_key_id }: Instance): Promise<string> {
   if (owner_key_id === null) return 'no key; only admins may change it';
   const now_ms = wallNow();
-  // Only an admin may read keys, and for other callers the id must do.
+  // Only an admin may read keys. Other callers see only the id.
   const key = await client.getKey(owner_key_id).catch(() => null);
   const has_ended = key !== null && (key.revoked_at !== null || Date.parse(key.expires_at ?? '') <= now_ms);
   const state = has_ended ? `, ${keyStateInWords(key, now_ms)}: only admins may change the instance` : '';

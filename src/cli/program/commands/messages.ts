@@ -54,7 +54,7 @@ export function sendCommand(): Command {
         print(`${stored}, on its way to ${counted(deliveries_queued, 'instance')}`);
         if (!isTerminal()) return;
         const query = { target_agents: options.to, from_agent: options.from, in_reply_to: options.replyTo };
-        // The message is sent: a key that may not read the meeting is told nothing more.
+        // The message is sent. When the key may not read the meeting, the command prints nothing more.
         const later = await whoIsLater(client, meeting_id, query).catch(() => []);
         for (const line of later) note(line);
       } else {
@@ -72,7 +72,7 @@ export function sendCommand(): Command {
   });
 }
 
-/** A line for each of the first instances that get a message of this meeting later, and why: one request, of one page. */
+/** For each of the first instances that get the message later: a line that says why. Makes one request, of one page. */
 export async function whoIsLater(client: ConvokeClient, meeting_id: string, query: ExplainQuery): Promise<string[]> {
   const { data } = await client.explain(meeting_id, { ...query, limit: 500 });
   const later = data.filter(({ pushed }) => pushed === 'later');

@@ -31,7 +31,7 @@ const STOP_MS_MAX = 6_500;
 /**
  * How long a service that stops still takes requests on open connections: long enough for a client that is about to
  * send one. A node of a cluster may take longer, because the other nodes take new requests. Without a cluster nobody
- * does until the next start.
+ * takes requests until the next start.
  */
 const DRAIN_MS = 300;
 const DRAIN_IN_CLUSTER_MS = 1_000;
@@ -81,7 +81,7 @@ export async function serve(config: Config): Promise<void> {
   }
   announce(convoke, config, is_pretty ? note : (line) => log.info(line));
   const refused = refusedPort(convoke.url);
-  // A start is not refused: curl and a proxy in front of the service reach the port.
+  // The service starts all the same, because curl and a proxy in front of the service reach the port.
   if (refused !== null) log.warn(`${describeRefusedPort(refused)}; choose another with --port`);
   print(`convoke ready ${convoke.url}`);
   releaseStartMemory();

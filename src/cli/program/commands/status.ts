@@ -84,7 +84,7 @@ async function downInWords(client: ConvokeClient, count: number): Promise<Record
   return { down: [...shown, ...(more > 0 ? [`and ${more} more`] : [])].join('; ') };
 }
 
-/** What the figures are of: the span, or the time since the start of the service if that is less. */
+/** The period of the figures: the span, or the time since the start of the service if that is less. */
 export function spanInWords(span: Span, counted_ms: number): string {
   const { title, ms } = SPANS[span];
   return counted_ms > 0 && counted_ms < ms ? `last ${durationInWords(counted_ms)}` : title;

@@ -104,7 +104,7 @@ export class NodeProcesses {
   }
 }
 
-/** Names the kernel, and the namespaces in which it numbers and dates processes; null on a system without these. */
+/** Identifies the running kernel, and its namespaces of pids and of times; null on a system without these. */
 function kernelHere(): string | null {
   try {
     const boot_id = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();

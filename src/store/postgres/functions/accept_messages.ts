@@ -86,8 +86,8 @@ const OF_MEETING: Keys = {
 /**
  * A key belongs to its meeting and its sender. Nodes of the previous version share the table. Those nodes find a key by
  * the key alone, and store no sender with it. So a key is stored under its own name, where those nodes find it. When
- * another sender already uses that name, the key is stored under sender and key together. No other key has that name,
- * because no key contains a line feed.
+ * another sender already uses that name, the key is stored under sender and key together. No other key has this joined
+ * name, because no key contains a line feed.
  */
 const OF_SENDER: Keys = {
   parameters: ' senders text[],',

@@ -101,7 +101,7 @@ async function carry(
 
 /**
  * Waits until the runtime listens, also before the first pull. Meanwhile the command pulls nothing, so pushes wait at
- * the service and spend no attempts. The heartbeat ends the back-off that began if a push was handed back before.
+ * the service and spend no attempts. If a push was handed back before, a back-off began, and the heartbeat ends it.
  */
 async function runtimeListens(
   client: ConvokeClient,

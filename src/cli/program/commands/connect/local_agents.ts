@@ -32,7 +32,7 @@ export class LocalAgents {
   readonly #base_url: string;
   /** The answers of agents, for pushes that are not complete yet. */
   readonly #answered = new Map<string, AnsweredPart[]>();
-  /** The messages that this machine keeps, for a key that may not read messages; null while the key may. */
+  /** The messages that this machine keeps when the key may not read messages; null until the service refused a read. */
   #history: LocalHistory | null = null;
 
   constructor(
