@@ -44,7 +44,7 @@ export class FeedListener {
   readonly #view: FeedView;
   readonly #clock: Clock;
   #sink: FeedSink | null = null;
-  /** The first event that was not written. */
+  /** The number of the first event that was not written. */
   #next: number;
   /** The keys of the events that a replay has sent. Live events with these keys are skipped. */
   #skipped: Set<string> | null = null;

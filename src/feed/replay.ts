@@ -58,7 +58,8 @@ class FoundEvents {
 }
 
 /**
- * All stored events after a place in the feed, in order; null when there are too many, or the place is not exact.
+ * All stored events after a place in the feed, in order; null when there are too many, or the store cannot find the
+ * place.
  */
 export async function replayOf(
   store: Pick<Store, 'messages' | 'deliveries'>,
@@ -151,7 +152,7 @@ function addChangesOf(row: DeliveryRow, found: FoundEvents, from: FeedPosition):
   }
 }
 
-/** The state of the delivery after an attempt, as far as the store shows it: only for the last attempt. */
+/** The state of the delivery after an attempt. The store shows it only for the last attempt: before, it was pending. */
 function verdictOf({ state, reason }: DeliveryRow, { outcome }: Attempt, is_last: boolean) {
   const settled_by_it = is_last && reason !== 'expired' && (state === 'delivered' || state === 'failed');
   if (!settled_by_it) return { state: 'pending' as const, reason: null, retry_in_ms: null };

@@ -68,8 +68,8 @@ export function apiKeyOperations(session: Session): ApiKeyStore {
   }
 
   /**
-   * Whether another key is a lasting admin key. Reads all other keys that are not revoked. These are few, because each
-   * was made for a person or by an invite.
+   * Whether another key is a lasting admin key: one that can make keys and never expires. Reads all other keys that are
+   * not revoked. These are few, because each was made for a person or by an invite.
    */
   async function isLastingAdminBeside(key_id: string): Promise<boolean> {
     return (await session.all<ApiKeysTable>(OTHERS, { key_id })).some((row) => isLastingAdmin(apiKeyOf(row)));

@@ -1,6 +1,6 @@
 import type { Call } from '../thread/thread_protocol.ts';
 
-/** The most messages, settlements or lanes in one statement. All of them wait for its end, so it must not be long. */
+/** The most messages, settlements or lanes in one statement. They all wait until it ends, so it must not be long. */
 const ITEMS_PER_STATEMENT_MAX = 2_000;
 
 /** Combines calls of one kind: while one statement runs, further calls wait, and then make up the next statement. */

@@ -3,9 +3,10 @@
  *
  * - Order. A message gets its `seq` under the lock of the row of its meeting. Every node locks meetings in the same
  *   order.
- * - No hot rows. No row is written with every batch: the last seq of a meeting is that of its newest message, and a
- *   stored batch is a row of its own. While any session is idle in a transaction, the old versions of a hot row stay,
- *   and every read passes them. With hot rows the rate would fall to a third (docs/benchmarks.md).
+ * - No hot rows. No row is written with every batch. The store finds the last seq of a meeting in the newest message of
+ *   the meeting, and each stored batch has a row of its own. While any session is idle in a transaction, the old
+ *   versions of a hot row stay, and every read passes them. With hot rows the rate would fall to a third
+ *   (docs/benchmarks.md).
  * - Numbers. Messages and deliveries take their numbers from one sequence, without gaps within a batch, as in SQLite.
  * - Accept in doubt. When the connection breaks before the response, the node sends the batch again under its number.
  *   The table `batches` says whether the batch was stored. After 5 seconds without a result, the senders get a 503.

@@ -21,8 +21,8 @@ import { LAST_OF_MESSAGE } from './search.ts';
 import { IS_OWNED, ownedBy } from './owner_scope.ts';
 
 /**
- * The number since which the instance exists. Deliveries with lower numbers are of an earlier instance with this id.
- * Nobody may queue them again, because the instance may have another owner now.
+ * Finds the number that the instance took when it was registered. Deliveries with lower numbers are of an earlier
+ * instance with this id. Nobody may queue them again, because the instance may have another owner now.
  */
 const FIRST_OWNED = `SELECT first_no FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED}`;
 const FIND_OWNED = statement(FIRST_OWNED);

@@ -36,8 +36,8 @@ const RENEW = statement(
 const TAKE = statement('SELECT take_partitions_2($node_no, $wanted, $gone_nos::bigint[], $gone_seen_ats::bigint[])');
 /**
  * Waits until the accepts that run now have stored their messages. One of them may be of a process that was killed a
- * moment ago. If it began before this node joined, it does not notify this node. So this node takes the partitions, and
- * reads them, only after that accept. Accepts share this lock until they are committed.
+ * moment ago. If that accept looked for other nodes before this node joined, it does not notify this node. So this node
+ * takes the partitions, and reads them, only after that accept. Accepts share this lock until they are committed.
  */
 const AWAIT_ACCEPTS = statement(`SELECT pg_advisory_xact_lock(${REMOVAL})`);
 const HELD = statement('SELECT partition_no, epoch FROM partitions WHERE node_no = $node_no ORDER BY partition_no');

@@ -93,7 +93,7 @@ export const TAKE_PARTITIONS = `
 /**
  * Takes at most `wanted` partitions: free ones, and those of a node that is gone. The calling node has watched the
  * other nodes and names those that are gone. A named node counts as gone only if it has not renewed since the caller
- * looked. The new epoch is partly random, so no other holder ever has the same one, even if the database goes back in
+ * looked. The new epoch is partly random, so no other holder ever has the same epoch, even if the database goes back in
  * time.
  */
 export const TAKE_PARTITIONS_2 = `

@@ -154,7 +154,7 @@ export class NodeMessages {
   #isNew(name: string, no: number): boolean {
     const numbers = this.#received.get(name) ?? new ReceivedNumbers();
     // Puts the name at the end of the map. So the first name is that of the node that was silent for the longest time.
-    // When there are too many names, that one is dropped.
+    // When there are too many names, the first one is dropped.
     this.#received.delete(name);
     this.#received.set(name, numbers);
     const [silent] = this.#received.keys();

@@ -8,10 +8,13 @@ import { BatchMessage, type BatchValue } from './batch_message.ts';
 const CONNECT_MS_MAX = 2_500;
 
 /**
- * The settings of every session. A commit is on disk when it returns. A node that stalls keeps no transaction open. The
- * server notices within half a minute when this host is gone. Plans that join whole tables or use several processes are
- * switched off: every statement finds at most a page of rows by an index, so PostgreSQL would choose such plans only
- * after a wrong estimate.
+ * The settings of every session:
+ *
+ * - A commit is on disk when it returns.
+ * - The server ends the transaction of a node that stalls.
+ * - The server notices within half a minute when this host is gone.
+ * - Plans that join whole tables or use several processes are switched off. Every statement finds at most a page of
+ *   rows by an index, so PostgreSQL would choose such a plan only after a wrong estimate.
  */
 const SESSION = `
   SET synchronous_commit = on;
@@ -54,7 +57,7 @@ function safeNumber(text: string): number {
   return Math.max(-Number.MAX_SAFE_INTEGER, Math.min(Number(text), Number.MAX_SAFE_INTEGER));
 }
 
-/** Numbers become numbers within 2^53, booleans become booleans, and everything else stays text. */
+/** Numbers become JavaScript numbers within 2^53, and booleans become booleans. Everything else stays text. */
 const TYPES = {
   getTypeParser(type: number): (text: string) => unknown {
     if (NUMBER_TYPES.has(type)) return safeNumber;
@@ -66,7 +69,7 @@ export type Values = readonly unknown[];
 
 export interface Result<Row> {
   rows: Row[];
-  /** Rows that were written. */
+  /** How many rows were written. */
   changes: number;
 }
 

@@ -53,7 +53,7 @@ const RUN_NO_MIN = 2 ** 40;
 /** `randomInt` requires a range of less than 2^48. */
 const RUN_NO_MAX = RUN_NO_MIN + 2 ** 47;
 
-/** The columns of a batch, as accept_messages_5 takes them. Of messages with one key, only the first is sent. */
+/** The columns of a batch, as accept_messages_5 takes them. Of messages with the same key, only the first is sent. */
 interface Batch {
   columns: BatchValue[];
   sent: NewMessage[];
@@ -95,7 +95,7 @@ export class MessageWriter {
   #batch_no = 0;
   /** The number of the last stored batch of the run; 0: none is stored. */
   #stored_no = 0;
-  /** The connection whose database certainly gives only numbers above all earlier numbers. */
+  /** The connection whose database certainly gives only numbers above those that this node has already got. */
   #known: Connection | null = null;
   /** The number of a run whose last batch is in doubt. */
   #uncertain_run: number | null = null;

@@ -159,7 +159,7 @@ function answersIn(answered: readonly AnsweredPart[]): Omit<PastMessage, 'seq'>[
 }
 
 /**
- * Makes a failure. The service must take its status neither for a success nor for a 410, which switches the instance
+ * Makes a failure. Its status must be neither that of a success nor 410: after a 410 the service switches the instance
  * off.
  */
 function failureOf({ status_code, detail, retry_after, excerpt }: RuntimeAnswer): PushResult {
