@@ -1,6 +1,6 @@
 /**
- * Who may do what. These functions check the scopes of a key, and the limits that need no read of rows. Each call of
- * the store gets all limits, and applies them to rows.
+ * Who may do what. The functions here check what needs no read of rows: the scopes of a key, and whether a meeting or
+ * an instance_id is within its limits. The store applies the limits to the rows: each of its calls gets them.
  */
 import type { ApiKey, Scope } from './api_key.ts';
 import { Problem } from './problem.ts';
@@ -22,7 +22,7 @@ export interface Visibility {
 
 /** The caller of a request. */
 export interface Principal {
-  /** Null while the API is open. */
+  /** Null while no key exists, and for a session that began with a sign-in link. */
   key_id: string | null;
   scopes: readonly Scope[];
   /** The meetings that the caller's key is limited to; null: no limit. */
@@ -38,7 +38,10 @@ export interface Principal {
   is_portal_link: boolean;
 }
 
-/** Everybody while the API is open, and a command that opens the data file itself. */
+/**
+ * The rights of everybody while no key exists, of a session that began with a sign-in link, and of a command that opens
+ * the data file itself.
+ */
 export const EVERYTHING_ALLOWED: Principal = {
   key_id: null,
   scopes: ['admin'],
@@ -107,7 +110,7 @@ export function assertScope(principal: Principal, any_of: readonly Scope[]): voi
 }
 
 /**
- * Does not check whether the meeting exists, so that the response does not show it.
+ * Does not check whether the meeting exists, so the response does not show whether it exists.
  *
  * @throws Problem `not_permitted` for a meeting outside the key's limit
  */

@@ -17,7 +17,7 @@ export type EgressMode = 'local' | 'lan' | 'public';
 
 export interface EgressPolicy {
   mode: EgressMode;
-  /** Ranges that pushes may reach under every mode. */
+  /** Ranges that pushes may reach in every mode. An address in NEVER needs an entry for exactly this address. */
   allow: readonly Cidr[];
   /** Whether `public` permits http:// too. */
   allow_http: boolean;
@@ -145,9 +145,10 @@ const NEVER = named({
 });
 
 /**
- * IPv6 ranges that a translator or a tunnel maps to IPv4, with the bytes that hold the IPv4 address. A network may also
- * choose a prefix of its own for its translator (RFC 6052). Convoke does not know these prefixes. So an IPv6 address
- * that ends with 32 zero bits and an IPv4 address may belong to such a network: see MIDDLES.
+ * IPv6 ranges that a translator or a tunnel maps to IPv4, with the places of the bytes that hold the IPv4 address.
+ *
+ * A network may also choose a prefix of its own for its translator (RFC 6052). Convoke does not know these prefixes.
+ * But it knows how such an address ends: see MIDDLES.
  */
 const CARRIERS: readonly { cidr: Cidr; at: readonly [number, number, number, number]; inverted?: true }[] = [
   // NAT64 (RFC 6052), SIIT (RFC 2765), IPv4-compatible.
@@ -165,8 +166,8 @@ const CARRIERS: readonly { cidr: Cidr; at: readonly [number, number, number, num
   { cidr: parseCidr('2001::/32')!, at: [12, 13, 14, 15], inverted: true },
 ];
 /**
- * When the lower half of an IPv6 address begins with these 4 bytes, an IPv4 address may follow. A translator writes
- * such bytes (RFC 6052), and so does ISATAP (RFC 5214).
+ * When the lower half of an IPv6 address begins with one of these groups of 4 bytes, the other 4 bytes may be an IPv4
+ * address. A translator writes the zeros (RFC 6052), and ISATAP the other two groups (RFC 5214).
  */
 const MIDDLES: readonly (readonly number[])[] = [
   [0, 0, 0, 0],

@@ -1,7 +1,7 @@
 import type { LastFailure } from './instance.ts';
 import type { Outcome } from './outcome.ts';
 
-/** A failure with advice for it. The advice is computed for each response and not stored. */
+/** A failure with advice for it. The service computes the advice for each response of the API and does not store it. */
 export interface AdvisedFailure extends LastFailure {
   advice: string;
 }

@@ -1,8 +1,9 @@
 /**
- * The attempts of a delivery as they are stored: the JSON text of a list. Nearly every delivery succeeds at once, and
- * its only attempt then takes more room than the rest of the row. So such an attempt is stored as `[started_at,
- * duration_ms, status_code]`, with the time in milliseconds. If the response had a body, the beginning of the body
- * follows.
+ * The attempts of a delivery as they are stored: the JSON text of a list of objects.
+ *
+ * Nearly every delivery succeeds at its first attempt. As an object, this attempt takes more room than the rest of the
+ * row. So it is stored in a short form: `[started_at, duration_ms, status_code]`, with the time in milliseconds. If the
+ * response had a body, the beginning of the body follows.
  */
 import type { Attempt } from './outcome.ts';
 
@@ -18,7 +19,10 @@ export function attemptsText(attempts: readonly Attempt[]): string {
   return response_excerpt === '' ? `${start}]` : `${start},${JSON.stringify(response_excerpt)}]`;
 }
 
-/** The same attempts, with a short form written out: every version reads this form. */
+/**
+ * The same attempts as a list of objects, which every version of Convoke can read. Earlier versions cannot read the
+ * short form.
+ */
 export function fullAttemptsText(text: string): string {
   const short = /^\[-?\d/.test(text) ? firstSuccessOf(JSON.parse(text)) : null;
   return short === null ? text : JSON.stringify([short]);
@@ -43,8 +47,9 @@ export function firstSuccessOf(value: unknown): Attempt | null {
 }
 
 /**
- * Whether the short form loses nothing of an attempt. `toISOString` made the time, so a time of the right length can be
- * made again from its milliseconds. To make the time here and compare would take longer than the rest of the function.
+ * Whether the short form keeps all facts of an attempt. A look at the length of the time is enough: `toISOString` made
+ * the time, so its milliseconds give the same text again. To make that text here and compare it would take longer than
+ * the rest of the function.
  */
 function isFirstSuccess({ attempt, started_at, outcome, status_code, detail, answered_agents }: Attempt): boolean {
   return (

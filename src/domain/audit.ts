@@ -146,7 +146,7 @@ export function removalEntry(removal: Removal): NewAuditEntry {
 /** Verifies a chain from the first remaining entry to the last. */
 export class ChainVerifier {
   readonly #kept: AuditHead | null;
-  /** The hash that the first entry follows. */
+  /** The seq and hash of the entry before the first remaining entry. */
   #start: AuditHead = { seq: 0, hash: CHAIN_START };
   #head: AuditHead = this.#start;
   /** The details of the last entry `audit.prune`. */

@@ -50,9 +50,9 @@ export interface NewestInLane {
 }
 
 /**
- * Why a delivery is not pushed; null when it is pushed. Only a message of a person supersedes a message of a person, so
- * that the question of a person does not disappear behind messages of agents. A message does not supersede a message
- * that expires later: the newer message could expire first, and then nobody would get either of them.
+ * Why a delivery is not pushed; null when it is pushed. A message of an agent does not supersede a message of a person,
+ * so that the question of a person does not disappear behind messages of agents. A message does not supersede an older
+ * message that expires later: the newer message could expire first, and then nobody would get either of them.
  *
  * @param away_until a time in milliseconds of the wall clock, like `accepted_at`: messages that were accepted before
  * this time waited while the machine was away

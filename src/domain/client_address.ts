@@ -11,9 +11,10 @@ const NETWORK_BYTES = 8;
 const HOPS_MAX = 32;
 
 /**
- * The address of the client. Without a trusted proxy it is the other end of the connection. With a trusted proxy it is
- * the last address in X-Forwarded-For that is not a trusted proxy: the client could have written everything before that
- * address. If the header ends or cannot be read, the last readable address counts.
+ * The address of the client. If the other end of the connection is not a trusted proxy, its address counts. Otherwise
+ * the function reads X-Forwarded-For from its end, until it finds an address that is not a trusted proxy. The client
+ * could have written everything before that address. If the function finds no such address, or cannot read the next
+ * one, the address that it read last counts.
  */
 export function clientAddress(
   connected: string | undefined,

@@ -30,8 +30,9 @@ export function mayQueueAgain({ state, reason }: { state: string; reason: string
 export const LANE_HELD_THROUGH_ATTEMPT = 3;
 
 /**
- * The clock may have jumped ahead between two runs of the service. At a start, the service believes a jump of up to
- * this share of the setting `expire_after`.
+ * Between two runs of the service, somebody may have set the wall clock ahead, so that all pending deliveries would
+ * expire at once. So at a start the service believes only a jump of up to this share of the setting `expire_after`. See
+ * src/delivery/expiry.ts.
  */
 export const BELIEVED_SHARE = 1 / 3;
 

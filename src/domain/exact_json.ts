@@ -6,7 +6,7 @@
  */
 const UNUSUAL_NUMBER = /[\d.]{16}|\d[eE]/;
 
-/** Longer text is read in the usual way: a list of `{}` of 256 KiB would take 40 ms. */
+/** Longer text is read in the usual way: to read a list of `{}` of 256 KiB exactly would take 40 ms. */
 const EXACT_CHARS_MAX = 64 << 10;
 
 type Reviver = (key: string, value: unknown, context: { source?: string }) => unknown;
@@ -17,8 +17,8 @@ const { rawJSON, isRawJSON } = JSON as unknown as {
 };
 
 /**
- * Parses JSON. In text of up to EXACT_CHARS_MAX characters, a number that JavaScript would change becomes an object
- * that JSON.stringify writes as the number was written.
+ * Parses JSON. In text of up to EXACT_CHARS_MAX characters, a number that JavaScript would change becomes an object.
+ * JSON.stringify writes this object with the digits of the text.
  *
  * @throws SyntaxError for text that is not JSON
  */

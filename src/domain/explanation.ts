@@ -30,9 +30,11 @@ export type WhyNotNow = (typeof WHY_NOT_NOW)[number];
 
 /**
  * What else may happen to a message while messages wait, because of the rules of its membership. The rules may cancel
- * the message itself: `superseded`, `max_age`. The rules may also cancel earlier messages, which the guard then does
- * not count. `pair_limit`: the guard stops this message if few earlier messages are cancelled. `pushed`: the guard lets
- * this message pass if many earlier messages are cancelled.
+ * the message itself: `superseded`, `max_age`. The rules may also cancel earlier messages that still wait, and the loop
+ * guard does not count cancelled messages. So the prediction for the guard may be wrong:
+ *
+ * - `pair_limit`: the guard stops the message after all, because the rules cancel fewer messages than predicted.
+ * - `pushed`: the guard lets the message pass after all, because the rules cancel more messages than predicted.
  */
 export const MAY_BECOME = [...CATCH_UP_REASONS, 'pair_limit', 'pushed'] as const;
 export type MayBecome = (typeof MAY_BECOME)[number];

@@ -14,8 +14,8 @@ export interface FeedData {
     /** At most the first TARGETS_SHOWN_MAX; null for a message to all agents. */
     target_agents: string[] | null;
     /**
-     * These three fields are absent when the sender gave neither from_agent nor in_reply_to. `from_agent` and
-     * `in_reply_to` are also absent when the sender did not give that field.
+     * `from_agent` and `in_reply_to` are absent when the sender did not give them. `hops` is absent when the sender
+     * gave neither of these two.
      */
     from_agent?: string;
     in_reply_to?: string;
@@ -88,7 +88,7 @@ export interface FeedData {
   'instance.down': HealthChange;
   /** Events are missing: a client reads its view again. */
   gap: {
-    /** The time from which on events may be missing; null when it is not known. */
+    /** Events after this time may be missing; null when the time is not known. */
     since: string | null;
     /** The kinds of missing events that the feed has replayed from the store. */
     replayed: FeedEventName[];
@@ -109,8 +109,8 @@ export type FeedEventName = keyof FeedData;
 export type FeedEvent = { [Name in FeedEventName]: { name: Name; data: FeedData[Name]; about: About } }[FeedEventName];
 
 /**
- * The meeting and the instances that an event is about. `of_an_instance`: only listeners that asked for one instance
- * see the event, whatever instance that is.
+ * The meeting and the instances that an event is about. `of_an_instance`: every listener that asked for the events of a
+ * single instance sees the event, and no other listener does. It does not matter for which instance they asked.
  */
 export interface About {
   kind: 'message' | 'delivery' | 'instance' | 'of_an_instance' | 'everybody';

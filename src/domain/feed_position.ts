@@ -4,7 +4,8 @@
  *
  * - the last published message: messages are published in the order in which they were accepted;
  * - the end of the latest published attempt. Attempts are not published in exactly the order of their ends, because two
- *   clocks measure the ends. So the place names each published attempt that ended less than NEAR_MS before that end.
+ *   clocks measure the ends. So the place also names each published attempt that ended less than NEAR_MS before the
+ *   latest one.
  */
 
 /** By how much the order in which attempts are published may differ from the order of their stored ends. */
@@ -20,7 +21,7 @@ const TEXT = /^([0-9a-z]{1,16})\.([0-9a-z]{1,10})\.([0-9a-v]{0,40})\.([0-9a-z]{1
 /** Replaces the names when there are too many attempts. Every name is longer, so this text cannot be a name. */
 const CROWDED = 'x';
 
-/** How many of the last characters of an id are kept: enough to distinguish it from the ids of the seconds before. */
+/** How many of the last characters of an id are kept: enough to distinguish it from all ids of the last few seconds. */
 const ID_END_CHARS = 5;
 
 const MESSAGE_PREFIX = 'msg_';
@@ -129,7 +130,8 @@ export class FeedPosition {
     const [, memory = '', number = '', message = '', at = '', near = ''] = match;
     const position = new FeedPosition(message === '' ? null : MESSAGE_PREFIX + message, parseInt(at, RADIX));
     if (near === CROWDED) position.#crowded_until = position.#at;
-    // The text does not say when these attempts ended. The end of the millisecond `at` is the latest possible time.
+    // The text does not say when these attempts ended. So this takes the latest possible time for all of them: the end
+    // of the millisecond `at`.
     else if (near !== '') position.#near = near.split('-').map((name) => ({ name, end: position.#at + 1 }));
     position.#write();
     return { memory, number: parseInt(number, RADIX), position };

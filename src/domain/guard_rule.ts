@@ -1,7 +1,7 @@
 /**
- * The rule of the loop guard: whether agents that answer each other may continue, or are stopped. Only messages of
- * agents are judged. A delivery to several agents is judged as a whole: when one pair is over its limit, no agent
- * gets it, so that the limit of a pair always holds.
+ * The rule of the loop guard: whether agents that answer each other may continue, or are stopped. The guard judges only
+ * messages of agents. It judges a delivery to several agents as a whole: when one pair is over its limit, none of the
+ * agents gets the message. So no pair ever exceeds its limit.
  */
 /** The largest values that the limits of a meeting may have. */
 export const HOP_LIMIT_MAX = 10_000;
@@ -35,8 +35,8 @@ export type GuardReason = 'hop_limit' | 'pair_limit';
  * Whether a message may be delivered: null, or the reason why not.
  *
  * @param accepted_at when the message was accepted, in milliseconds of the wall clock
- * @param pairs for each agent that gets the message: when the earlier messages of this sender to that agent were
- * accepted, the newest last; at least the newest `pair_limit` of the delivered messages
+ * @param pairs a list for each agent that gets the message: when the delivered messages of this sender to that agent
+ * were accepted, the newest last. A list needs only the newest `pair_limit` of these messages
  */
 export function guardReason(
   { hops, accepted_at }: { hops: number; accepted_at: number },
@@ -59,8 +59,8 @@ export function mayBeOver(
   limits: GuardLimits,
 ): boolean {
   const times = sent.map((each) => each.accepted_at);
-  // Tries each message, from the newest on, as the last delivered message. The most messages are within the window when
-  // all messages before that message are delivered too.
+  // Assumes of each message, from the newest on, that it is the last delivered message, and that all messages before it
+  // are delivered too. With this assumption, the most messages are within the window.
   for (let count = sent.length; count > 0; count--) {
     if (isOver(times, count, accepted_at, limits)) return true;
     if (sent[count - 1]?.may_be_left_out !== true) return false;

@@ -142,7 +142,7 @@ class Steps {
     return this.#tallies.length;
   }
 
-  /** `second` must not be a whole span before that of an earlier call. */
+  /** `second` may be earlier than in a previous call, but by less than the whole span. */
   add(second: number, tally: Tally): void {
     const number = Math.floor(second / this.step_s);
     const place = number % this.length;
@@ -152,7 +152,7 @@ class Steps {
     kept.add(tally);
   }
 
-  /** An empty tally for a step in which nothing happened. */
+  /** The tally of the step with this number; an empty tally when nothing happened in the step. */
   at(number: number): Tally {
     const place = number % this.length;
     return this.#numbers[place] === number ? this.#tallies[place]! : NOTHING;

@@ -91,7 +91,7 @@ export interface Instance extends InstanceHealth {
   success_statuses: SuccessStatuses;
   /** Whether the instance may reply in its response to a push. Replies are sent in the meeting: see domain/reply.ts. */
   replies: boolean;
-  /** Whether a membership of the instance has rules, or had rules. If so, the rules are read before a push. */
+  /** Whether a membership of the instance has rules, or had rules once. If so, the rules are read before a push. */
   has_rules: boolean;
   webhook_enabled: boolean;
   is_active: boolean;

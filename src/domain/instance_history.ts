@@ -1,7 +1,7 @@
 /** The results of the last day's pushes, for each instance. */
 import { type Counted, Tally } from './history.ts';
 
-/** The steps of a day, which take 5 KB for each instance. */
+/** The length of a step. The steps of a day take 5 KB for each instance. */
 export const INSTANCE_STEP_S = 600;
 const STEPS = 144;
 /** The most instances that are remembered: those with the latest attempts. All together take 20 MB. */

@@ -11,16 +11,16 @@ export const PARTITIONS = 64;
 /** How long a lease lasts, from its renewal. */
 export const LEASE_MS = 15_000;
 /**
- * How long a node trusts its lease, on its own steady clock, from the moment at which it requested the renewal. A short
- * attempt ends within 5.1 s, so no short attempt is in flight when another node may take over. A long attempt may still
- * be in flight, and its result then has an epoch that no longer counts.
+ * How long a node trusts its lease, by its own clocks, from the moment at which it requested the renewal. After this
+ * time the node starts no attempt. A short attempt ends within 5.1 s, so no short attempt is in flight when another
+ * node may take over. A long attempt may still be in flight, and its result then has an epoch that no longer counts.
  */
 export const LEASE_SAFE_MS = 9_500;
 /**
  * A node counts as gone when its row does not change for this long, by the clock of the node that watches it. By then
  * the lease that the gone node trusted has ended, and its short attempts have ended. The watching node looks at the row
- * each time it renews its own lease. This time is a little less than five renewals, so that the fifth look decides and
- * not the sixth.
+ * each time it renews its own lease, every 3 s. This time is a little shorter than five of these intervals, so that the
+ * fifth look decides and not the sixth.
  */
 export const LEASE_WATCHED_MS = 14_700;
 

@@ -50,9 +50,9 @@ export interface JsonBody {
 /**
  * Parses a request body.
  *
- * @throws Problem `malformed_json` for a body that is not UTF-8, not JSON, or too deep, and for a field that is there
- *   twice, because JSON.parse would drop one of the two without an error; `body_too_large` for a large body with too
- *   many values
+ * @throws Problem `malformed_json` for a body that is not UTF-8, not JSON, or too deep. Also for a body with a field
+ *   twice: JSON.parse would drop one of the two values without an error
+ * @throws Problem `body_too_large` for a large body with too many values
  */
 export function parseJsonBody(bytes: Buffer): JsonBody {
   if (!isUtf8(bytes)) throw new Problem('malformed_json', 'The body is not valid UTF-8.');
@@ -110,7 +110,8 @@ function placeOf({ message }: SyntaxError): string {
 }
 
 /**
- * The exact text of the value of a field, because JSON.parse would change it.
+ * The exact text of the value of a field; null when there is no such field. JSON.parse could change the value: for
+ * example, a long number loses digits.
  *
  * @param object the text of an object that is known to be valid JSON
  */

@@ -22,9 +22,9 @@ interface Bucket {
  * older generation has those that were used before.
  *
  * A new generation begins after the time in which an unused bucket fills up. The buckets that are forgotten then are
- * full, and a name without a bucket counts as one with a full bucket. A generation also begins when there are too many
- * buckets. Then a bucket that is not full may be forgotten, and its name gets a full bucket. A client with that many
- * names gains nothing from one full bucket more.
+ * full, and nothing is lost: a name without a bucket gets a full bucket. A generation also begins when there are too
+ * many buckets. Then a bucket that is not full may be forgotten, and its name gets a full bucket. This does not help a
+ * client that uses so many names, because each new name has a full bucket anyway.
  *
  * Removing the oldest bucket each time would be slower: a Map keeps a gap for each removed entry, and the search for
  * the oldest entry passes all these gaps. With 65,536 buckets, the search takes 27 µs.

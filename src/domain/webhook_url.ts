@@ -113,8 +113,9 @@ function faultOfName(hostname: string): string | null {
 }
 
 /**
- * Names that never resolve to a public address. Some are from RFC 6762 and RFC 8375, one is ICANN's .internal, and some
- * are names that routers and Kubernetes use. ICANN does not delegate the others, because private networks use them.
+ * A name with one of these endings never resolves to a public address. Some endings are from RFC 6762 and RFC 8375, one
+ * is ICANN's .internal, and some are in use by routers and Kubernetes. ICANN does not delegate the others, because
+ * private networks use them.
  */
 const PRIVATE_SUFFIXES = 'local internal home.arpa svc localdomain lan home corp intranet private'.split(' ');
 /** The names of metadata services of clouds. All these services have the same fixed address. */

@@ -13,8 +13,8 @@ export type CallbackFailure =
   'connection_refused' | 'timeout' | 'tls_error' | 'http_4xx' | 'http_5xx' | 'challenge_failed';
 
 /**
- * The category of a failed callback. A redirect, which is not followed, has no category of its own: it counts as a URL
- * whose server expects no events.
+ * The category of a failed callback. Convoke does not follow redirects, and the extension has no category for them. So
+ * a redirect counts as `challenge_failed`, like a server that expects no events.
  */
 export function callbackFailureOf(outcome: Outcome, status_code: number | null): CallbackFailure {
   if (outcome === 'timeout' || outcome === 'connect_timeout') return 'timeout';
