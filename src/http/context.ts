@@ -35,8 +35,8 @@ export interface HttpContext {
   /** The origins whose pages may call the API with a key. */
   cors_origins?: readonly string[];
   /**
-   * Decides who may do what. While the API is open, requests whose Host is not a loopback name are refused (DNS
-   * rebinding).
+   * Identifies callers by their keys. While no key exists, the server refuses every request whose Host is not a
+   * loopback name (DNS rebinding).
    */
   keyring: Keyring;
   limits: Limits;

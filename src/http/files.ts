@@ -36,8 +36,8 @@ export function sendFile({ headers }: FastifyRequest, reply: FastifyReply, file:
 }
 
 /**
- * Compares tags as RFC 9110 asks for If-None-Match (section 13.1.2): a proxy that compresses a file by itself marks the
- * tag of that file as weak.
+ * Compares tags as RFC 9110 asks for If-None-Match (section 13.1.2): a weak tag, which begins with `W/`, is the same as
+ * the strong one. A proxy that compresses a file by itself marks the tag of that file as weak.
  */
 function isSameTag(known: string, etag: string): boolean {
   return known === '*' || known.replace(/^W\//, '') === etag;

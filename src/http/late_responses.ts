@@ -5,8 +5,8 @@ import type { LargeResponses } from './intake/slow_readers.ts';
 import { documentOf, headersOf } from './problems.ts';
 
 /**
- * Writes the responses to requests that were taken from the framework (`reply.hijack()`), because they wait long. The
- * framework holds some 5 KB in memory for each request that it has, and ten thousand pulls may wait.
+ * Writes the responses to requests that wait long. Their routes take these requests from the framework
+ * (`reply.hijack()`): it holds some 5 KB in memory for each request that it has, and ten thousand pulls may wait.
  */
 export class LateResponses {
   readonly #connections: Connections;

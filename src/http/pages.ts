@@ -156,8 +156,8 @@ export class Pages {
     }
     const file = built.files.get(page ?? path.slice(1));
     const index = built.files.get(INDEX);
-    // At the path of the portal, the same page authenticates only with the portal link, and sends no cookie. So its
-    // headers may allow the pages of other products to frame it.
+    // At the path of the portal, the index page authenticates only with the portal link, and sends no cookie. So the
+    // headers of the response may allow the pages of other products to frame it.
     const is_portal = page === INDEX && PORTAL.test(path);
     if (file !== undefined) sendFile(request, reply, is_portal ? { ...file, headers: this.#portal_headers } : file);
     else if (index !== undefined && isNavigation(request.headers) && !NO_VIEW.test(path))

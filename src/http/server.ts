@@ -18,23 +18,23 @@ const BODY_BYTES_MAX = 16_384;
 /** Room for a percent-encoded id of 200 characters of four bytes each. */
 const PARAM_CHARS_MAX = 200 * 4 * 3;
 /**
- * A slow request is cut off: after 5 s without all of its headers, after 30 s without all of its body. Without the
- * interval, Node checks nothing.
+ * Node cuts off a slow request: after 5 s without all of its headers, after 30 s without all of its body. It looks for
+ * such requests every CONNECTIONS_CHECK_MS. Without this setting it would look only every 30 s.
  */
 const HEADERS_TIMEOUT_MS = 5_000;
 const REQUEST_TIMEOUT_MS = 30_000;
 const CONNECTIONS_CHECK_MS = 500;
 /**
- * How long a connection without a request stays open. Proxies keep an idle connection for 60 s, and the proxy must
- * close it first.
+ * How long a connection without a request stays open. Proxies keep an idle connection for 60 s. The proxy must close it
+ * first: otherwise it may send a request on a connection that this service has just closed.
  */
 const KEEP_ALIVE_MS = 72_000;
 /** A connection is closed when no byte moves on it for this long while its response is made or written. */
 const STALLED_MS = 60_000;
 
 /**
- * localhost, 127.0.0.0/8 and [::1], with or without a port. Names below localhost are refused, because a page could use
- * any number of them, each with connections of its own.
+ * localhost, 127.0.0.0/8 and [::1], with or without a port. Names below localhost, such as `a.localhost`, are refused.
+ * A browser limits its connections only for each name, so a page with many names could open any number of connections.
  */
 const LOOPBACK_HOST = /^(localhost|127(\.\d{1,3}){3}|\[::1\])\.?(:\d{1,5})?$/i;
 
@@ -78,7 +78,7 @@ export async function createServer(
     http: {
       headersTimeout: HEADERS_TIMEOUT_MS,
       connectionsCheckingInterval: CONNECTIONS_CHECK_MS,
-      // The intake refuses such requests with a problem; Node would send only a status.
+      // The intake refuses a request without a Host header with a problem; Node would send only a status.
       requireHostHeader: false,
     },
     schemaController: { compilersFactory: COMPILERS },
@@ -123,9 +123,11 @@ export async function createServer(
 }
 
 /**
- * While the API is open, refuses names that resolve to this machine (DNS rebinding) and pages of other origins. With
- * keys that is not needed, because a browser adds no key by itself. For a page of another origin the browser asks for
- * permission first (CORS).
+ * While no key exists, refuses requests from pages of other origins. It also refuses requests to any name that is not a
+ * loopback name: the site of an attacker can let its own name resolve to this machine (DNS rebinding).
+ *
+ * Once a key exists, this check is not needed, because a browser adds no key by itself. And before a page of another
+ * origin sends a key, the browser asks this service for permission (CORS).
  */
 function assertLocalCaller({ url, headers }: FastifyRequest): void {
   const { host, origin } = headers;

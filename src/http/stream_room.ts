@@ -19,10 +19,15 @@ class KeyStreams {
 }
 
 /**
- * Says when a stream may write more. A client that does not read stops its own stream. Many such clients stop the other
- * streams of their key too, until the limit for slow readers (`READ_LIMITS`) disconnects them. When clients of many
- * keys do not read, the slowest client of the key with the most unread bytes is disconnected first. A disconnected
- * client continues with its cursor.
+ * Says when a stream may write more:
+ *
+ * - A client that does not read stops its own stream.
+ * - Many such clients stop all streams of their key, until the limit for slow readers (`READ_LIMITS`) disconnects those
+ *   that do not read.
+ * - When clients of many keys do not read, this class first disconnects the slowest client of the key with the most
+ *   unread bytes.
+ *
+ * A disconnected client connects again and continues with its cursor.
  */
 export class StreamRoom {
   readonly #keys = new Map<string, KeyStreams>();

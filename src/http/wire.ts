@@ -160,7 +160,7 @@ export function wireDeliveryWithAttempts(row: DeliveryRow): Static<typeof Delive
   return { ...wireDelivery(row), attempts: row.attempts };
 }
 
-/** The text of the response with the message as it was sent, because JSON.parse would change it. */
+/** The text of the response. It contains the message exactly as its sender wrote it, which JSON.parse could change. */
 export function messageText({ message_id, seq, accepted_at, target_agents, origin, message }: MessageRow): string {
   const head = { message_id, seq, accepted_at: isoTime(accepted_at), target_agents };
   const fields = JSON.stringify({ ...head, ...originFields(origin) });

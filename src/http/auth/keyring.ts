@@ -45,7 +45,7 @@ class TokenStanding implements Standing {
   }
 }
 
-/** The length of the checksum at the end of a token. The checksum says nothing about the secret. */
+/** The length of the checksum at the end of a token. Nobody can find the secret with it, so it may stay in memory. */
 const END_CHARS = 6;
 
 const BEARER = /^Bearer +(\S+) *$/i;
@@ -60,7 +60,7 @@ const DIGEST_BYTES = 32;
 /** How often a node reads the changed keys, in case a notification of another node was lost. */
 const FOLLOW_EVERY_MS = 500;
 
-/** Compared when there is no such key, or when the key has no such digest. No token has this digest. */
+/** Stands for the digest of a key that does not exist, or of a previous token that a key does not have. */
 const NO_DIGEST = randomBytes(DIGEST_BYTES);
 
 /**
@@ -112,8 +112,8 @@ export class Keyring {
   async refresh(): Promise<void> {
     for (const key of await this.#store.changedSince(this.#change_no)) {
       this.put(key);
-      // The number rises here and not in `put`, because a change by this node may have a higher number than an earlier
-      // change by another node. That earlier change must still be read.
+      // The number rises here and not in `put`. A change by this node, which `put` gets, may have a higher number than
+      // a change by another node that this node has not read yet. The next call must still read that change.
       this.#change_no = Math.max(this.#change_no, key.change_no);
     }
   }
@@ -247,7 +247,7 @@ export class Keyring {
     }
   }
 
-  /** Stores when keys were last used, where only memory knows it so far. Call it before the store is closed. */
+  /** Stores those uses of keys that are only in memory so far. Call it before the store is closed. */
   close(): Promise<void> {
     this.#is_closed = true;
     this.#following?.cancel();

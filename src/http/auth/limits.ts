@@ -113,7 +113,7 @@ export class Limits {
   }
 
   /**
-   * @param limited what the request is; undefined: nothing that is limited
+   * @param limited the limits that hold for the request; an entry that is undefined stands for no limit
    * @throws Problem `rate_limited` when the key or the address has used up one of the limits. A refused request counts
    * against none of them.
    */
@@ -136,11 +136,13 @@ export class Limits {
   /**
    * Identifies who makes a request, and limits how often an address may guess.
    *
-   * For an address with too many failures this function computes no digest any more. Two exceptions admit other clients
-   * at the same address. The first is a token that ends with the same characters as a token that was verified before: a
-   * guess hits these 35 bits once in 5 · 10^10 times. The second is any token of a key in use, until there are too many
-   * failures with that key. So an attacker who does not know a key_id cannot delay the clients of that key. An attacker
-   * who knows the key_id cannot delay clients whose token was verified since the start.
+   * After too many failures from an address, this function refuses its requests without a look at their tokens. Other
+   * clients may share that address. So it still judges two kinds of tokens:
+   *
+   * - A token that ends with the same characters as a token that was verified before. A guess hits these 35 bits once
+   *   in 5 · 10^10 times. So no attacker can delay a client whose token was verified since the start.
+   * - Any token of a key in use, until there are too many failures with that key. So an attacker who does not know a
+   *   key_id cannot delay the clients of that key.
    *
    * @throws Problem `rate_limited`, and those of `Keyring.identify`
    */

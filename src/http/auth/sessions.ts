@@ -234,7 +234,7 @@ export class Sessions {
 
   /**
    * Makes the token of a link that signs in an admin: once, within five minutes, on this node. A link that is made
-   * while the API is open ends with the first key.
+   * while no key exists ends when somebody makes the first key.
    */
   makeLink(): string {
     const token = randomBytes(SECRET_BYTES).toString('base64url');
@@ -267,9 +267,9 @@ export class Sessions {
 }
 
 /**
- * A browser names the origin of a request. On a secure or local connection the name is in Sec-Fetch-Site, which no page
- * can set. Otherwise the name is in Origin, on every request that changes something. A request that changes something
- * and has neither header is not from a page of this service.
+ * Refuses a request with a cookie that is not from a page of this service. A browser says where a request comes from.
+ * On a secure or local connection it says so in Sec-Fetch-Site, which no page can set. Otherwise it says so in Origin,
+ * on every request that changes something. If such a request has neither header, no page of this service made it.
  *
  * @throws Problem `origin_not_allowed`
  */

@@ -95,8 +95,8 @@ export class Connections {
       exchange.awaits_continue = true;
       server.emit('request', request, response);
     });
-    // A request with an unknown `Expect` passes the same checks as others. These checks refuse the request with a
-    // problem; Node's own response would be only a status.
+    // A request with an unknown `Expect` goes to the same checks as other requests, and they refuse it with a problem.
+    // Node's own response would be only a status.
     server.on('checkExpectation', (request, response) => server.emit('request', request, response));
     server.on('connect', (_request, socket) => {
       socket.on('error', () => {});
@@ -105,7 +105,7 @@ export class Connections {
   }
 
   /**
-   * The first step of a stop: from now on each response has `connection: close`. A connection that stayed open behind
+   * The first step of a stop: from now on each response has `connection: close`. A connection that stayed open after
    * its response would hold up the stop.
    */
   closeWithResponses(): void {
@@ -113,9 +113,9 @@ export class Connections {
   }
 
   /**
-   * The server accepts no new connection, so that a proxy takes another node at once. Each open connection gets one more
-   * response, because a request may already be on its way. Resolves when all connections have closed, or when the time is
-   * up.
+   * The server accepts no new connection, so that a proxy takes another node at once. Each open connection gets one
+   * more response, because a request may already be on its way. Resolves when all connections have closed, or after
+   * `drain_ms`.
    */
   async drain(server: Server, drain_ms: number): Promise<void> {
     await this.#acceptQueued(this.#clock.now() + drain_ms);

@@ -5,14 +5,16 @@ interface Parser {
   onIncoming: () => number;
 }
 
-/** The answer for CONNECT: after the head another protocol follows, and the parser stops. */
+/** What `onIncoming` returns for CONNECT: another protocol follows the head, so the parser stops. */
 const IS_NO_MORE_HTTP = 2;
 
 /**
- * Drops all bytes that follow, up to a limit, and reads no request from them. Node would make a request of every 26
- * bytes, and an error with a stack for each request when the connection closes. The work for 150,000 such requests took
- * 3 s, in which nobody else was served. The limit is needed because a client on this machine can write 700 MB before
- * the connection closes. The listener takes the bytes away from Node's parser, which would not count them.
+ * Drops all bytes that follow, and reads no request from them. After `bytes_max` bytes it closes the connection:
+ * without a limit, a client on this machine could write 700 MB before the connection closes.
+ *
+ * Node would make a request of every 26 bytes, and an error with a stack for each request when the connection closes.
+ * The work for 150,000 such requests took 3 s, in which the service served nobody else. The listener for `data` takes
+ * the bytes away from Node's parser, which would not count them.
  */
 export function ignoreRest(socket: Socket, bytes_max: number): void {
   const { parser } = socket as { parser?: Parser | null };

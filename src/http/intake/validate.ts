@@ -176,7 +176,7 @@ function unknownField(name: string, known: string[]): string {
   return `unknown field ${shown(name)}; ${known.length === 0 ? 'none is taken here' : `known are ${known.join(', ')}`}`;
 }
 
-/** The expectation of the schema at a path; if it has none there, that of the nearest place above. */
+/** What the schema expects at a path, in words. If it says nothing there, the words of the nearest place above. */
 function expectation(schema: SchemaNode, path: string[]): string | undefined {
   for (let length = path.length; length >= 0; length--) {
     const node = nodeAt(schema, path.slice(0, length));

@@ -11,7 +11,7 @@ import type { App, RequestFor, RouteShape } from '../context.ts';
 import { BACKUP_TYPE, BackupFile, BackupParams, BackupProgressSchema, BackupSchema } from '../schemas/backups.ts';
 import { type Standing, watchStanding } from '../auth/standing.ts';
 
-/** A call responds after about this time, well before a client or a proxy gives up. */
+/** How long a call waits for the copy at most, so that it responds well before a client or a proxy gives up. */
 const CALL_MS_MAX = 2_000;
 
 export interface BackupContext {

@@ -13,7 +13,7 @@ import { MeetingParams } from '../schemas/meetings.ts';
 import { pageOf } from '../schemas/page.ts';
 import { meetingNotFound } from './meetings.ts';
 
-/** The size of a page when the loop guard may stop messages, because each row then needs a read of its own. */
+/** The most rows of a page when the loop guard may stop the message: each row then needs a read of its own. */
 const GUARDED_ROWS_MAX = 100;
 /** The most deliveries of an instance that are read for its row: as many as the guard itself reads. */
 const BEFORE_ROWS_MAX = 2_000;

@@ -154,7 +154,7 @@ async function revokeInvite(
 /** A GET redeems nothing, because programs that preview a link or fetch it in advance send a GET too. */
 const SHOW = {
   config: { access: 'public' },
-  // Programs through which people send links add to the query, to count clicks.
+  // Any query is allowed: programs through which people send links add parameters, to count clicks.
   schema: { hide: true, params: InviteLinkParams, querystring: AnyQuery },
 } satisfies RouteShape;
 

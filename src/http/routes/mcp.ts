@@ -184,7 +184,7 @@ async function streamTo(
     }
     raw.end();
   } catch {
-    // The frames before this one are whole, and the client continues with its cursor.
+    // The client has got only whole frames, so it can continue with its cursor.
     raw.destroy();
   }
 }

@@ -87,7 +87,7 @@ const TRACE_HEADERS = {
 
 export const SendHeaders = Type.Object({ 'idempotency-key': idempotencyKey('one header'), ...TRACE_HEADERS });
 
-/** Headers of a request with many messages: for items without a traceparent of their own. */
+/** Headers of a request with many messages. They hold for the items without a traceparent of their own. */
 export const SendManyHeaders = Type.Object(TRACE_HEADERS);
 
 export const SentHeaders = {
