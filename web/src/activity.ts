@@ -18,7 +18,7 @@ interface ActivityEntry {
 }
 
 export const activity = new Observable<readonly ActivityEntry[]>([]);
-/** Whether the list has what happened before it began. Until then an empty list does not say that nothing happened. */
+/** Whether the list contains the attempts from before this session. Until then, an empty list says nothing. */
 export const is_recalled = new Observable(false);
 
 let number = 0;
@@ -59,7 +59,7 @@ export async function recallActivity(): Promise<void> {
   is_recalled.value = true;
 }
 
-/** Asks until the service responds, or until the session is another one. A refusal is final: then there are none. */
+/** Asks until the service responds, or until the session is another one. Returns no deliveries after a refusal. */
 async function latestDeliveries(whose: Session | null): Promise<Delivery[]> {
   while (session.value === whose) {
     try {

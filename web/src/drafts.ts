@@ -12,7 +12,8 @@ export interface Draft {
 
 /**
  * A send that may have stored the message although its response did not arrive. Until the draft changes, every further
- * send repeats it, so that the service stores the message once. The service remembers the key for a day.
+ * send repeats this send with the same idempotency_key, so that the service stores the message once. The service
+ * remembers an idempotency_key for a day.
  */
 export interface Begun {
   idempotency_key: string;

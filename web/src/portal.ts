@@ -1,7 +1,7 @@
 /**
- * The portal: this page at a path of its own, which other products may frame, for the holder of a link. It uses neither
- * a cookie nor anything else that this browser keeps of a session. It offers only what a link may do:
- * src/domain/portal_rights.ts.
+ * The portal is this page at a path of its own, for the holder of a portal link. Pages of other products may show the
+ * portal in a frame. It uses neither a cookie nor anything else that this browser keeps of a session. It offers only
+ * what a link may do: src/domain/portal_rights.ts.
  */
 
 /** The prefix of the path of every view. */
@@ -9,8 +9,8 @@ export const BASE = /^\/portal(?:\/|$)/.test(location.pathname) ? '/portal' : ''
 export const is_portal = BASE !== '';
 
 /**
- * The state of each entry of the history. It keeps the token, so that the frame can be loaded again. All frames of a
- * page share every store of the browser, but each frame may have another link.
+ * The state of each entry of the history. It keeps the token, so that the frame can be loaded again. No store of the
+ * browser could keep the token: all frames of a page share a store, and each frame may have another link.
  */
 interface State {
   link: string;

@@ -43,7 +43,7 @@ export function isAway({ code, status }: Pick<ConvokeError, 'code' | 'status'>):
 
 /** Whether a value must not be shown any more: it was removed, or this person may not see it now. */
 function isGone({ status, code }: ConvokeError): boolean {
-  // A proxy before the service says nothing about what is behind it.
+  // When a proxy before the service responds, its status says nothing about the value.
   return (status === 404 || status === 403) && code !== 'unexpected_response';
 }
 
@@ -55,7 +55,7 @@ interface FeedOptions {
   is_seen_hidden?: boolean;
 }
 
-/** Calls back after an event that concerns the caller, at most once in each pause, and only while somebody may look. */
+/** Calls back after an event that concerns the caller: at most once every PAUSE_MS, and while the tab is visible. */
 export function useFeed(
   concerns: (event: FeedEvent) => boolean,
   changed: () => void,
@@ -104,8 +104,8 @@ interface QueryState<T> {
 }
 
 /**
- * Asks the service, and asks again after each event that concerns the query. Only one request is in flight at a time.
- * So every response is shown, even when the service needs longer than the time between two events.
+ * Asks the service, and asks again after each event that concerns the query. An event during a request lets the request
+ * end first. So the page shows every response, even when the service needs longer than the time between two events.
  *
  * @param key identifies the query; another key is another query. Null: no request is made
  */
@@ -181,7 +181,7 @@ export interface ListQuery<T> {
   /** Whether the list has no more rows after the last one. */
   is_complete: boolean;
   /**
-   * How far the service searched when it stopped before the last page was full; null when that page was full. A page
+   * How far the service searched when it stopped before the latest page was full; null when that page was full. A page
    * that is not full may even be empty. Then no new row makes the list load more, and somebody has to call `more`.
    */
   searched_to: string | null;
@@ -286,8 +286,8 @@ export function useList<T>(
 }
 
 /**
- * The rows that were read again, followed by the loaded rows after them, which were not read again. The next page begins
- * where it began before: the last pages may have been empty, and need not be read again either.
+ * The rows that were read again, and after them the later rows, which are as they were loaded before. The next page
+ * begins where it began before: the latest pages may have been empty, and need not be read again either.
  */
 function joined<T>(loaded: Loaded<T>, fresh: Loaded<T> & { rows: T[] }, idOf: (row: T) => string): Loaded<T> {
   if (fresh.cursor === null || loaded.rows === null) return fresh;

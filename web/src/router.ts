@@ -23,8 +23,8 @@ function read(): Place {
 }
 
 /**
- * Goes to the view that has the path `to` outside the portal. With `replace`, the back button does not return to the
- * current view.
+ * Goes to the view at the path `to`, which has no prefix, also in the portal. With `replace`, the back button does not
+ * return to the current view.
  */
 export function go(to: string, { replace = false } = {}): void {
   const address = BASE + to;
@@ -35,7 +35,7 @@ export function go(to: string, { replace = false } = {}): void {
   place.value = read();
 }
 
-/** The address to which the page returns when the user goes back or forward; null while nothing has to stay. */
+/** The address of the view that stays open when the user goes back or forward; null while no view has to stay. */
 let kept: string | null = null;
 
 /** Keeps the view when the user goes back or forward, until the returned function is called. */

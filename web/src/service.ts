@@ -51,7 +51,7 @@ export function keepCsrfToken(token: string | null): void {
   }
 }
 
-/** Whether another session is about to replace this session. Until then a refused request signs nobody out. */
+/** Whether another session is about to replace this session. In that time a refused request signs nobody out. */
 let is_changing = false;
 
 /** Does work that ends this session and begins another one. */
@@ -68,7 +68,8 @@ export const client = new ConvokeClient({
     const response = await fetch(input, is_portal ? byLink(init) : bySession(init));
     if (value === null || value.state === 'signed_out') return response;
     const refused = await whySignIn(response);
-    // The service removes the cookie of a session that has ended, when somebody asks it for the session.
+    // The service removes the cookie of a session that has ended, when somebody asks it for the session. Without the
+    // cookie, a request is refused as one without a key, but the reason is the end of the session.
     const code = refused === 'api_key_missing' && value.state === 'signed_in' ? 'session_ended' : refused;
     // In another tab somebody signed in or out, and this tab is about to show that.
     if (!is_portal && value.csrf_token !== keptCsrfToken()) return response;

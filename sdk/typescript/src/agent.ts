@@ -117,7 +117,7 @@ export function createAgentReceiver(
   });
 }
 
-/** Which options there are. The compiler wants each of them here. */
+/** The names of all options. The type makes the compiler refuse a list in which one is missing. */
 const KNOWN: Record<keyof AgentOptions, true> = {
   agent_id: true,
   meetings: true,

@@ -210,8 +210,8 @@ export class ConvokeClient {
   }
 
   /**
-   * Changes the agents or the rules of an instance in a meeting. Another join would do that too, but would also undo a
-   * leave. Fails with `membership_does_not_exist` when the instance is not in the meeting.
+   * Changes the agents or the rules of an instance in a meeting. Another join would do that too, but would also bring
+   * back an instance that has left. Fails with `membership_does_not_exist` when the instance is not in the meeting.
    */
   updateMembership(
     meeting_id: string | number,
@@ -494,8 +494,8 @@ export class ConvokeClient {
 
   /**
    * Makes a link to a page that shows the instances of a key. The link is valid for an hour at most. Another product
-   * may show the page in a frame. Anybody who has the link may use it. For admins. Fails with `not_permitted` for a key
-   * without the scope `instance`.
+   * may show the page in a frame. Anybody who has the link may use it. For admins. Fails with `not_permitted` for an
+   * admin key, and for a key without the scope `instance`.
    */
   createPortalLink(key_id: string, input: PortalLinkInput = {}, options?: CallOptions): Promise<PortalLink> {
     return this.#requests.call('POST', ['keys', key_id, 'portal-link'], { ...options, body: input }, 'link');

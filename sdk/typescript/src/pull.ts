@@ -19,8 +19,8 @@ const LOOK_MS = 1_000;
 /** How long an iteration that is ending tries to hand in its results. */
 const HAND_IN_MS_MAX = 10_000;
 /**
- * The longest pause within HAND_IN_MS_MAX, whatever the service asks for: after a failure there is time for another
- * try.
+ * The longest pause within HAND_IN_MS_MAX, even when the service asks for a longer one. So there is time for another
+ * try after a failure.
  */
 const HAND_IN_PAUSE_MS_MAX = HAND_IN_MS_MAX / 2;
 /** The most pushes that one request asks for. */
@@ -239,7 +239,7 @@ export class Puller {
 
   /**
    * Whether there is a reason for a request that hands in: there are results, the response to the last such request was
-   * lost, or a push must be taken back. At the end the request that waits must have ended first.
+   * lost, or a push must be taken back. While the iteration ends, the request that waits must have ended first.
    */
   get #isHandInDue(): boolean {
     if (this.#is_handing_in) return false;

@@ -61,7 +61,7 @@ export function charsOf(result: PushResult): number {
   return 'body' in result ? (result.body?.length ?? 0) : 0;
 }
 
-/** A result within the limits of the service, which refuses any other for good. */
+/** Makes a result fit the limits of the service, which would refuse a result beyond a limit at every try. */
 export function fitting(result: PushResult): PushResult {
   if ('not_reached' in result)
     return { not_reached: result.not_reached.slice(0, WHY_CHARS_MAX) || 'no reason was given' };

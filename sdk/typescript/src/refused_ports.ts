@@ -1,6 +1,6 @@
 /**
- * The ports that fetch refuses, because they belong to other protocols ("bad port" in the Fetch standard). fetch fails
- * without a code, as it does in a browser when the network is away.
+ * The ports that fetch refuses, because they belong to other protocols ("bad port" in the Fetch standard). The error of
+ * fetch does not say that. So this list is necessary to recognize the cause.
  */
 const REFUSED = new Set([
   1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104, 109, 110,

@@ -86,8 +86,7 @@ export class Requests {
   }
 
   /**
-   * @param expected reads the body of a success, or throws when it is not what the service responds; or names a field
-   * of every success. Null: a success has no body
+   * @param expected see `Expected`
    */
   async call<T>(method: string, path: Path, call: Call, expected: Expected<T>): Promise<T> {
     const url = this.urlOf(path, call.query);
@@ -172,8 +171,14 @@ function overloadedWait(error: unknown): number | null {
 }
 
 /**
- * How the body of a success is read. A proxy, or another service, responds with 200 and JSON of its own: without a look
- * at it, a message would be sent that nobody stored.
+ * How to read the body of a success, and how to recognize that it is from Convoke:
+ *
+ * - The name of a field: every body of this call has the field.
+ * - A function: it returns the result, or throws when the body is not from Convoke.
+ * - Null: a success of this call has no body.
+ *
+ * A proxy or another service may respond with 200 and JSON of its own. Without this check, a message would count as
+ * sent although nobody stored it.
  */
 type Expected<T> = (keyof NoInfer<T> & string) | ((text: string) => T) | null;
 

@@ -65,7 +65,7 @@ export async function send(
   return untilStored(requests, { send_attempts_max, sleep }, request, more);
 }
 
-/** Sends one reply with the token of a push, in the same way. */
+/** Sends one reply with the token of a push. Repeats it in the same way as `send`. */
 export async function sendReply(
   requests: Requests,
   sending: SendingOptions,

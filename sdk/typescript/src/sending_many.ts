@@ -31,8 +31,8 @@ interface Again {
 }
 
 /**
- * Sends messages in their order, as many in one request as a request may have. A message that may be tried again is
- * sent again with the same idempotency key, and the messages after it wait.
+ * Sends messages in their order, as many in one request as a request may have. When messages of a request may be tried
+ * again, the next request begins with these messages, with the same idempotency keys.
  *
  * @returns a result for each, in the order of the list; a reason is a ConvokeError
  * @throws the reason of the signal

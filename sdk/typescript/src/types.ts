@@ -117,7 +117,7 @@ export interface FeedData {
   'instance.down': HealthChange;
   /** Events are missing: read again the data that you show. */
   gap: {
-    /** The time from which on events may be missing; null when it is not known. */
+    /** Events after this time may be missing; null when the time is not known. */
     since: string | null;
     /** The kinds of missing events that the feed has replayed from the store. */
     replayed: (keyof FeedData)[];

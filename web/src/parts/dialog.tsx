@@ -56,7 +56,7 @@ export function Dialog({ title, onClose, children, is_kept = false }: DialogProp
       ref={dialog}
       class="dialog"
       aria-labelledby={heading}
-      // A browser closes a dialog at the second Escape, whatever the page says to `cancel`.
+      // A browser closes a dialog at the second Escape, even when `onCancel` forbids it. So this opens it again.
       onClose={() => (is_kept ? dialog.current?.showModal() : onClose())}
       onCancel={mayClose}
       onKeyDown={(event) => event.key === 'Escape' && mayClose(event)}

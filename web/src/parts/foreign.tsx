@@ -3,7 +3,7 @@ import { shown } from '../format.ts';
 
 /**
  * Text that somebody else wrote. `<bdi>` keeps such text from reversing the text around it. Invisible characters are
- * shown as their codes, so two ids that look alike can differ only in their letters.
+ * shown as their codes, so that they cannot make two different ids look alike.
  */
 export function Foreign({ class: name, children }: { class?: string; children?: ComponentChildren }): JSX.Element {
   return (

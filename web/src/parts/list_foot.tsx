@@ -17,8 +17,8 @@ interface ListFootProps {
 }
 
 /**
- * The line beneath a list, where a change of the line moves no row: the number of rows, the number of new rows, and the
- * pause.
+ * The line of a list with the number of rows, the number of new rows, and the pause. It is beneath the list, so that a
+ * change of the line moves no row.
  */
 export function ListFoot(props: ListFootProps): JSX.Element {
   const { count, problem, is_complete, is_partly_sorted, news, is_moved, is_paused, onPause, onCatchUp } = props;

@@ -1,6 +1,6 @@
 /**
- * A table of any length. Only the visible rows are in the document. All rows have the same height, so the position of a
- * row is a multiplication. With 10,000 rows the page draws some forty.
+ * A table of any length. Only the visible rows are in the document: of 10,000 rows the page draws some forty. All rows
+ * have the same height, so the position of a row is its number times the height.
  *
  * Rows do not move while somebody points at a row, has the focus on a row, has scrolled, or has paused the list.
  */

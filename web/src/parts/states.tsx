@@ -21,7 +21,7 @@ interface FailureProps {
   again: () => void;
 }
 
-/** Asks again while the service is away. The feed may be there all the time: then no event tells when to ask. */
+/** Asks again while the service is away. The feed may stay connected meanwhile, and then no event says when to ask. */
 function useAgain({ problem, again }: FailureProps): void {
   usePoll(() => isAway(problem) && again(), AGAIN_MS);
 }

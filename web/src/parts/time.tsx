@@ -33,7 +33,7 @@ export function At({ at }: { at: string }): JSX.Element {
   );
 }
 
-/** The same as text: with the date on another day, and with the year in another year. */
+/** The time of day as text: with the date on another day, and with the year in another year. */
 export function timeOfDay(at: string | number): string {
   const time = new Date(at);
   const now = new Date();

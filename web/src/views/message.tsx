@@ -223,7 +223,7 @@ function DeliveryDetail({ delivery_id, name }: { delivery_id: string; name: stri
   const { value, again } = query;
   const box = useRef<HTMLDivElement>(null);
   const is_there = value !== null;
-  // Not again after a further attempt: the user may read something else by then.
+  // Does not scroll again after a further attempt: the user may read something else by then.
   useEffect(() => box.current?.scrollIntoView({ block: 'nearest' }), [is_there]);
   return (
     <div class="delivery-detail" ref={box} role="group" aria-label={`Delivery to ${name}`}>
