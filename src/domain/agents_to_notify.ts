@@ -1,7 +1,7 @@
 /**
- * Which messages for the agents of a membership wake it: all of them, only messages that name one of these agents, or
- * only messages of people. A message that does not wake the membership is in the history of the meeting, without a
- * delivery to the instance.
+ * Which messages wake a membership: all messages for its agents, only messages that name one of its agents, or only
+ * messages of people. A message that does not wake the membership is in the history of the meeting, without a delivery
+ * to the instance.
  */
 export const WAKES = ['all', 'targeted', 'people'] as const;
 export type Wake = (typeof WAKES)[number];

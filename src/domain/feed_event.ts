@@ -116,7 +116,10 @@ export interface About {
   kind: 'message' | 'delivery' | 'instance' | 'of_an_instance' | 'everybody';
   meeting_id: string | null;
   instance_ids: readonly string[];
-  /** When the event began, in milliseconds since the epoch. For an attempt: when its message was accepted. */
+  /**
+   * When the event happened, in milliseconds since the epoch; for an attempt, when its message was accepted. The feed
+   * compares this time with the registration of the instance: an instance that was deleted before may have had the id.
+   */
   since?: number;
   /** Only for changes of an instance: its present owner, and when it was first registered under this id. */
   owner_key_id?: string | null;

@@ -8,7 +8,7 @@
  *   latest one.
  */
 
-/** By how much the order in which attempts are published may differ from the order of their stored ends. */
+/** An attempt may be published after an attempt whose stored end is up to this much later. */
 const NEAR_MS = 5;
 
 /** The most attempts that a place names. When more of them end so close together, the store cannot find the place. */

@@ -127,7 +127,7 @@ function isCount(value: unknown): value is number {
 /** The latest steps of one span. A new step replaces the oldest. */
 class Steps {
   readonly step_s: number;
-  /** The number of the step in each place. */
+  /** For each place, the number of the step whose tally is there. */
   readonly #numbers: Float64Array;
   readonly #tallies: Tally[];
 

@@ -79,7 +79,7 @@ export class NumberSource {
     this.#last = last;
   }
 
-  /** The first of `count` numbers that follow one another. */
+  /** Takes `count` numbers that follow one another, and returns the first of them. */
   take(count: number): number {
     const first = Math.max(this.#last + 1, (this.#now() - EPOCH_MS) * NUMBERS_PER_MS);
     this.#last = first + count - 1;

@@ -8,7 +8,7 @@ export type Health = (typeof HEALTH)[number];
 export const TRANSPORTS = ['webhook', 'pull'] as const;
 export type TransportName = (typeof TRANSPORTS)[number];
 
-/** How long a machine that pulls has for the result of a push. */
+/** How long a machine that pulls has for the result of a push, when its registration does not say it. */
 export const ACK_TIMEOUT_S = 30;
 export const ACK_TIMEOUT_S_MAX = 600;
 

@@ -91,7 +91,8 @@ export class StepsOfInstances {
       steps = new InstanceSteps(this.#since_s, number);
       this.#instances.set(instance_id, steps);
     }
-    // The map has the instances in the order in which their latest steps began, and forgets the first one first.
+    // The map has the instances in the order in which their latest steps began. So its first instance is the one to
+    // forget.
     if (steps.add(number, tally)) {
       this.#instances.delete(instance_id);
       this.#instances.set(instance_id, steps);

@@ -1,8 +1,8 @@
 import { invalidField, Problem } from './problem.ts';
 
 /**
- * The agent that sent a message, and the message that was answered. Null for a message that has no sending agent and
- * answers no message.
+ * The agent that sent a message, and the message that it answers. A message without both has null in place of its
+ * origin.
  */
 export interface MessageOrigin {
   /** The agent that sent the message; null: a person, or a program that is no agent. */

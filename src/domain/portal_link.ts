@@ -1,8 +1,12 @@
 /**
  * The token of a portal link. The link shows the instances of a key inside a page of another product, for an hour at
- * most. `cvp_KEY_ID.MAKER.EXPIRES.INSTANCE.MAC`: MAKER is the key that made the link. EXPIRES is in seconds since 1970.
- * INSTANCE is the id of the only instance that the link shows, as base64url; empty: all instances of the key. The MAC,
- * HMAC-SHA256 in base64url, covers all text before it and the digests of both keys. Nothing of a token is stored.
+ * most. No part of a token is stored. Its form is `cvp_KEY_ID.MAKER.EXPIRES.INSTANCE.MAC`:
+ *
+ * - KEY_ID: the key whose instances the link shows.
+ * - MAKER: the admin key that made the link.
+ * - EXPIRES: seconds since 1970.
+ * - INSTANCE: the id of the only instance that the link shows, as base64url; empty: all instances of the key.
+ * - MAC: HMAC-SHA256 in base64url, over all text before it and the digests of the tokens of both keys.
  */
 import { createHmac, type KeyObject, timingSafeEqual } from 'node:crypto';
 

@@ -5,7 +5,7 @@ import { timestampOf } from './push_body.ts';
 /** The most replies in one response to a push, and the most replies with one token. */
 export const REPLIES_MAX = 20;
 
-/** A message of an instance in a meeting, as its reply to a message that was pushed to it. */
+/** A message with which an agent replies to a pushed message, in the meeting of that message. */
 export interface Reply {
   /** The JSON text of the message, as the receiver wrote it. */
   message: string;
@@ -31,8 +31,8 @@ const REPLY_FIELDS = ['message', 'from_agent', 'target_agents'];
 
 /**
  * Reads the replies in the body of a response to a push: `{"reply": X}` or `{"replies": [X, …]}`. X is a text, or
- * `{"message": {…}, "from_agent"?, "target_agents"?}`. Other fields beside `reply` belong to the receiver. A body that
- * is not a JSON object, or has no reply in it, is an ordinary response.
+ * `{"message": {…}, "from_agent"?, "target_agents"?}`. Other fields of the body are ignored, because they belong to the
+ * receiver. A body that is not a JSON object, or has no reply in it, is an ordinary response.
  *
  * @returns the replies in the order of the response: at most REPLIES_MAX, and one refusal that says how many were left
  * out

@@ -1,8 +1,10 @@
 /**
- * The token in a push, with which the receiver can reply later without a key: `cvr_DELIVERY_ID.EXPIRES.STANDING.MAC`.
- * EXPIRES is in seconds since 1970. STANDING identifies the machine that may use the token: see `replyStanding`. The
- * MAC, HMAC-SHA256 in base64url, covers all text before it. No part of a token is stored, and a forged token is refused
- * without a read of the store.
+ * The token in a push, with which the receiver can reply later without a key. No part of a token is stored, and the
+ * service refuses a forged token without a read of the store. Its form is `cvr_DELIVERY_ID.EXPIRES.STANDING.MAC`:
+ *
+ * - EXPIRES: seconds since 1970.
+ * - STANDING: identifies the machine that may use the token, see `replyStanding`.
+ * - MAC: HMAC-SHA256 in base64url, over all text before it.
  */
 import { createHmac, type KeyObject, timingSafeEqual } from 'node:crypto';
 import type { Instance } from './instance.ts';

@@ -22,7 +22,7 @@ export interface Session {
    * Null when the session began with a link.
    */
   token_digest: string | null;
-  /** The node that printed the link: the session ends with its process. */
+  /** The node that printed the link: the session ends with its process. Null when the session began with a key. */
   node_id: string | null;
   created_at: number;
   expires_at: number;

@@ -35,7 +35,7 @@ export function traceOf(traceparent: string | undefined, tracestate: string | un
   return state === '' ? parent : `${parent} ${state}`;
 }
 
-/** Whether a text is what `traceOf` returns. */
+/** Whether a text is a trace in the form that `traceOf` returns. */
 export function isTrace(text: string): text is TraceContext {
   const { traceparent, tracestate } = traceHeaders(text);
   return traceOf(traceparent, tracestate) === text;

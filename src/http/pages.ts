@@ -1,7 +1,7 @@
 /**
  * The pages, as `npm run build` leaves them in web/dist. They need no key, because they contain only files of the
- * repository and ask for a key themselves. This class gets the requests without a route. Only requests of a browser get
- * a page, so a mistyped path of the API still gets a 404.
+ * repository and ask for a key themselves. The class `Pages` gets the requests without a route. Only requests of a
+ * browser get a page, so a mistyped path of the API still gets a 404.
  */
 import { readdir, readFile, stat } from 'node:fs/promises';
 import { extname, join, relative, sep } from 'node:path';

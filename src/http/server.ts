@@ -29,7 +29,7 @@ const CONNECTIONS_CHECK_MS = 500;
  * first: otherwise it may send a request on a connection that this service has just closed.
  */
 const KEEP_ALIVE_MS = 72_000;
-/** A connection is closed when no byte moves on it for this long while its response is made or written. */
+/** Node closes a connection when no byte moves on it for this long while its response is made or written. */
 const STALLED_MS = 60_000;
 
 /**

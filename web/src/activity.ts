@@ -18,7 +18,7 @@ interface ActivityEntry {
 }
 
 export const activity = new Observable<readonly ActivityEntry[]>([]);
-/** Whether the list contains the attempts from before this session. Until then, an empty list says nothing. */
+/** Whether the attempts from before this session are in the list. Until then, an empty list may be incomplete. */
 export const is_recalled = new Observable(false);
 
 let number = 0;

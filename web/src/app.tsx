@@ -202,7 +202,7 @@ function SeesNothing(): JSX.Element {
   );
 }
 
-/** Goes to the guide while no instance is registered, and otherwise to the page Now. */
+/** Goes to the guide while there is no instance and no meeting, and otherwise to the page Now. */
 function Home(): JSX.Element {
   const { value, problem } = useQuery('is empty', async () => {
     const [instances, meetings] = await Promise.all([

@@ -164,7 +164,7 @@ function useLeft(): { readonly current: boolean } {
   return is_left;
 }
 
-/** Calls back from time to time while somebody may look: for what changes without an event of the feed. */
+/** Calls back from time to time while the tab is visible: for what changes without an event of the feed. */
 export function usePoll(again: () => void, every_ms: number): void {
   const latest = useRef(again);
   latest.current = again;

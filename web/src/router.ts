@@ -69,7 +69,7 @@ export function useAsked(name: string, answer: () => void): void {
   }, [is_asked]);
 }
 
-/** The path of an id below a view, such as `/instances/a%2Fb`. */
+/** The address of a view, or of an object below a view, such as `/instances/a%2Fb`. */
 export function addressOf(
   parts: readonly string[],
   query?: URLSearchParams | Record<string, string>,

@@ -23,7 +23,7 @@ import {
 /** The pause before a service that did not respond is asked again. */
 const AGAIN_MS = 2000;
 
-/** The session when nobody has opened a link, or the link has ended. */
+/** The session of nobody: after a sign-out, and in a portal without a link or with a link that has ended. */
 const NOBODY: Session = {
   state: 'signed_out',
   key_id: null,

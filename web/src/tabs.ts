@@ -59,7 +59,7 @@ export class Tabs<News extends object> {
     else if (this.#role === 'hidden') this.#claim();
   };
 
-  /** @param name tabs with the same name take turns */
+  /** @param name only tabs with the same name share a connection */
   constructor(name: string, parts: TabsParts<News>) {
     this.#parts = parts;
     this.#channel = new BroadcastChannel(name);

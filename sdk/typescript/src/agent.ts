@@ -65,8 +65,7 @@ export interface AgentOptions extends Pick<PullOptions, 'concurrency' | 'signal'
  * Lets an agent take part in meetings from anywhere, even behind a firewall. Registers it as an instance that pulls,
  * joins its meetings, and sends each of its answers as a reply in the meeting of the push.
  *
- * await serveAgent({ agent_id: 'anna', meetings: ['standup-42'] }, async ({ message }) => ({ content: await
- * think(message) }));
+ *     await serveAgent({ agent_id: 'anna', meetings: ['standup-42'] }, ({ message }) => think(message));
  *
  * Waits for a service that cannot be reached, at the start and later. Resolves when `signal` is aborted and the pushes
  * in progress have their answers. Without an option `signal`, SIGTERM and SIGINT end the agent in the same way, if the

@@ -7,11 +7,12 @@ const SOON_MS = 60_000;
 const PAUSE_SOON_MS_MAX = 500;
 
 /**
- * The pauses before a request is made again: 0.1 s, doubling to 5 s, or the pause that the service asked for.
+ * The pauses before a request is made again: 0.1 s, doubling to 5 s. If the service asks for a longer pause, that pause
+ * is used.
  *
- * While nothing responds at the address, the pauses stay at 0.5 s for a minute. Such requests cost the service next to
- * nothing, and find it within half a second of its return. A service that responds, and is too busy, gets longer and
- * longer pauses. Up to half of each pause is left out at random, so that not all machines return at once.
+ * While nothing responds at the address, a pause is at most 0.5 s for a minute. Such requests cost the service next to
+ * nothing, and find it within half a second of its return. A service that responds, and is too busy, gets the longer
+ * pauses from the start. Up to half of each pause is left out at random, so that not all machines return together.
  */
 export class Backoff {
   readonly #now: () => number;

@@ -130,8 +130,8 @@ const CAUSES: Record<string, string> = {
 /** Makes the error for a fetch that failed before a whole response arrived. */
 export function errorFromFailure(error: unknown, url: string): ConvokeError {
   const code = codeOf(error);
-  // When fetch refuses a port, its error has no code. Some runtimes, such as Bun, refuse no port. There a failed request
-  // to such a port has another cause, and its error has a code.
+  // When fetch refuses a port, its error has no code. Some runtimes, such as Bun, refuse no port. There a request to
+  // such a port fails for another reason, and its error has a code.
   const port = code === null ? refusedPort(url) : null;
   if (port !== null) {
     const why = `port ${port} belongs to another protocol, and fetch refuses it; let Convoke listen on another port`;

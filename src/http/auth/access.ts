@@ -57,8 +57,8 @@ export function guard(
         request.principal = standing.principal;
         assertOpenToLinks(request.principal, portal_link);
         assertScope(request.principal, access);
-        // The limit of changes is against floods of the audit log. It does not hold for admins, because each entry
-        // names its admin.
+        // The limit of changes is against floods of the audit log. It does not hold for admins, because the log names
+        // the admin who floods it.
         const is_change = is_audited && !isAdmin(request.principal);
         limits.assertWithinRate([limited, is_change ? 'change' : undefined], request.principal, request);
         done();

@@ -208,8 +208,8 @@ export class Keyring {
   }
 
   /**
-   * Takes the same steps whether the key exists or not, one digest and two comparisons, so that the time reveals
-   * nothing.
+   * Takes the same steps whether the key exists or not: one digest and two comparisons. So the time of the response
+   * does not reveal whether the key exists.
    */
   #standingOf(token: string, key_id: string): Standing {
     const now = this.#clock.wall();

@@ -3,10 +3,12 @@
  * session, and every request reads it, so signing out holds on every node.
  *
  * A browser adds a cookie by itself to the requests of any page. Over http it also sends the cookie to every other port
- * of this host. Three things protect the cookie. The browser sends it with no request from another site
- * (SameSite=Strict). A request with the cookie must be from a page of this origin. And the request must have a second
- * value, csrf_token. Only the response to signing in contains that value. The page keeps the value where only pages of
- * this origin can read it. So the cookie alone gives no access.
+ * of this host. So the cookie alone must give no access. Three things protect it:
+ *
+ * - The browser sends the cookie with no request from another site (SameSite=Strict).
+ * - A request with the cookie must be from a page of this origin.
+ * - The request must also have a second value, csrf_token. Only the response to signing in contains that value, and the
+ *   page keeps it where only pages of this origin can read it.
  *
  * The cookie is written and parsed here, in ten lines: one name, one value of 43 characters that need no quoting, and
  * fixed attributes. A library would bring quoting, decoding and signing that must not happen to this value.

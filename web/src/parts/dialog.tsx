@@ -33,7 +33,7 @@ export function Dialog({ title, onClose, children, is_kept = false }: DialogProp
       if (focused_before instanceof HTMLElement && focused_before.isConnected) focused_before.focus();
     };
   }, []);
-  // Before the browser paints too: a user may go back as soon as the secret is there.
+  // Runs before the browser paints too, because a user may go back as soon as the secret is there.
   useLayoutEffect(() => {
     if (!is_kept) return;
     const onLeave = (event: Event): void => event.preventDefault();

@@ -58,7 +58,7 @@ export function Detail({ title, label, back, back_label, actions, children }: De
       if (opened.value === label) opened.value = null;
     };
   }, [label]);
-  // Before the browser paints: a user may press Tab as soon as the item is there.
+  // Runs before the browser paints, because a user may press Tab as soon as the item is there.
   useLayoutEffect(() => {
     body.current?.scrollTo(0, 0);
     // With the focus in the item, Tab moves to the actions of the item, and Escape leads back to the row that opened

@@ -12,7 +12,7 @@ export const SEARCH_KEY = /Mac|iPhone|iPad/.test(navigator.userAgent) ? '⌘K' :
 
 /** Listens for the shortcuts of all views. */
 export function useShortcuts({ onHelp, onSearch }: { onHelp: () => void; onSearch: () => void }): void {
-  // Before the browser paints: a user may press a key as soon as the view is there.
+  // Runs before the browser paints, because a user may press a key as soon as the view is there.
   useLayoutEffect(() => {
     const onKeyDown = (event: KeyboardEvent): void => {
       if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === 'k' && !event.altKey && !event.shiftKey) {

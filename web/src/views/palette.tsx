@@ -62,7 +62,7 @@ export function Palette({ places, onClose }: PaletteProps): JSX.Element {
     onClose();
     go(to);
   };
-  // A person may press Enter before the results for the text are there.
+  // A person may press Enter before the results for the text are there. Then the chosen result opens when they are.
   useEffect(() => {
     if (is_wanted && found[at] !== undefined) open(found[at].to);
     else if (!is_searching) setWanted(false);

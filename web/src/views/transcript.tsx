@@ -55,7 +55,7 @@ export function Transcript({ meeting_id, members, last_seq, sent }: TranscriptPr
   useLayoutEffect(() => {
     const box = scroller.current;
     if (box === null) return;
-    // The page may still show the stretch from before the end was read.
+    // The end is wanted, but the page may still show the messages from before the end was read.
     const is_early = wanted.current === 'end' && !is_to_end;
     if (is_early || !reach(box, wanted)) hold(box, held);
     // After a failure the user asks again, by scrolling or with the button.
