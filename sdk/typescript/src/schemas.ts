@@ -143,6 +143,8 @@ export interface Connection {
 
 /** The counts of the rows that the key may see. */
 export interface Counts {
+  /** When the count began. A count that took long is kept for a while, so it may be older than the request. */
+  counted_at: string;
   instances: InstanceCounts;
   deliveries: DeliveryCounts;
 }

@@ -26,7 +26,9 @@ export const DeliveryCountsSchema = Type.Object(
 
 export const CountsSchema = Type.Object(
   {
-    counted_at: time('When the count began. A count that took long is kept for a while, so it may be older than the request.'),
+    counted_at: time(
+      'When the count began. A count that took long is kept for a while, so it may be older than the request.',
+    ),
     instances: InstanceCountsSchema,
     deliveries: DeliveryCountsSchema,
   },

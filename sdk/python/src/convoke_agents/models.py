@@ -279,6 +279,8 @@ class DeliveryCounts(Model):
 class Counts(Model):
     """The counts of the rows that the key may see."""
 
+    counted_at: datetime
+    """When the count began. A count that took long is kept for a while, so it may be older than the request."""
     instances: InstanceCounts
     deliveries: DeliveryCounts
 

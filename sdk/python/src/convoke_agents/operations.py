@@ -1503,7 +1503,8 @@ class Operations:
         """How many instances are in each state, and how many deliveries are pending.
 
         Counts the rows that the lists of instances and deliveries would show to this key. A service with many
-        instances counts again only after a while, so that counting takes at most 5 % of its time."""
+        instances counts again only after a while, so that counting takes at most 5 % of its time; `counted_at`
+        says when it counted."""
         return self._requests.call(
             "GET",
             "/api/v1/counts/",
