@@ -4,6 +4,8 @@ import type { Clock, Timer } from './clock.ts';
 import type { AttemptEvent } from './events.ts';
 
 const TOPIC = 'history';
+/** An earlier broadcast of the sender failed, so the other nodes may lack its counts. */
+const MISSED_TOPIC = 'history.missed';
 
 export interface HistoryParts {
   clock: Clock;
@@ -36,6 +38,8 @@ export class History {
   #second = 0;
   /** Null while nothing was counted. */
   #closing: Timer | null = null;
+  /** Whether a broadcast failed, and no other node knows it yet. */
+  #has_failed = false;
   readonly #since: number;
   #complete_since: number;
 
@@ -74,14 +78,23 @@ export class History {
     this.#closing?.cancel();
     this.#closing = null;
     this.#spans.add(this.#second, this.#present);
-    // When this broadcast fails, the other nodes do not get these counts. If the other nodes lost the database too,
-    // they get a resync, so they know that counts are missing.
-    this.#cluster?.broadcast(TOPIC, this.#present.text).catch(() => {});
+    if (this.#has_failed) this.#broadcast(MISSED_TOPIC, '');
+    this.#broadcast(TOPIC, this.#present.text);
     this.#present.clear();
+  }
+
+  /**
+   * The counts of a broadcast that failed are not sent again: the other nodes may have them, and would count them
+   * twice. The next broadcast says instead that counts may be missing.
+   */
+  #broadcast(topic: string, text: string): void {
+    this.#has_failed = false;
+    this.#cluster?.broadcast(topic, text).catch(() => (this.#has_failed = true));
   }
 
   /** Another node counted something. */
   onBroadcast(topic: string, text: string): void {
+    if (topic === MISSED_TOPIC) this.onResync();
     const tally = topic === TOPIC ? Tally.parse(text) : null;
     if (tally !== null) this.#spans.add(Math.floor(this.#clock.now() / 1000), tally);
   }

@@ -88,7 +88,7 @@ export class InstanceHistory {
   }
 
   stop(): void {
-    this.#timer?.cancel();
+    if (this.#timer !== null) this.#count();
   }
 }
 

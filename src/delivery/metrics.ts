@@ -154,7 +154,7 @@ export class Metrics {
     });
     this.#gauge(
       'convoke_expiry_held_seconds',
-      'How far the clock was ahead at the start of when a node ran last, when that is not believed; otherwise 0.',
+      'How far the clock was ahead at the start, while the service does not believe the clock; otherwise 0.',
       () => expiry.heldAt(clock.now()) / 1_000,
     );
     this.#gauge('convoke_attempts_in_flight', 'Attempts in flight.', () => engine().stats.in_flight);

@@ -165,6 +165,29 @@ test('a broadcast that fails costs this node nothing', async () => {
   assert.deepEqual(history.read('5m', null).accepted, [4]);
 });
 
+test('a node whose broadcast failed says so with its next one: the others do not call its counts complete', async () => {
+  const clock = new VirtualClock();
+  const other = new History({ clock, cluster: null });
+  let is_cut_off = false;
+  const broadcast = async (topic: string, text: string): Promise<void> => {
+    if (is_cut_off) throw new Error('cut off');
+    other.onBroadcast(topic, text);
+  };
+  const node = new History({ clock, cluster: { broadcast } });
+  const counted = async (): Promise<number> => {
+    node.accepted(1);
+    await clock.advance(1_000);
+    return other.read('5m', null).complete_since - VIRTUAL_START;
+  };
+  assert.equal(await counted(), 0);
+  is_cut_off = true;
+  assert.equal(await counted(), 0);
+  is_cut_off = false;
+  assert.equal(await counted(), 3_000);
+  assert.equal(await counted(), 3_000, 'it says so once');
+  assert.equal(sum(other.read('5m', null).accepted), 2);
+});
+
 test('the pushes of an instance are counted in steps of ten minutes, the present one included', async () => {
   const clock = new VirtualClock();
   const history = new InstanceHistory({ clock, cluster: null });
@@ -206,4 +229,15 @@ test('every node of a cluster answers for an instance, after ten seconds, and ig
     second.onBroadcast('history.instances', text);
   second.onBroadcast('history', '[["machine-1 é",[1,1]]]');
   assert.deepEqual(second.read('machine-1 é', 0).delivered, [1]);
+});
+
+test('a node that stops tells the others the latest pushes of its instances', async () => {
+  const clock = new VirtualClock();
+  const second = new InstanceHistory({ clock, cluster: null });
+  const broadcast = async (topic: string, text: string): Promise<void> => second.onBroadcast(topic, text);
+  const first = new InstanceHistory({ clock, cluster: { broadcast } });
+  first.attempted(attempt('delivered', 'ok'), clock.wall());
+  first.stop();
+  assert.deepEqual(second.read('i', 0).delivered, [1]);
+  assert.equal(clock.timers, 0);
 });

@@ -25,7 +25,7 @@ import type { DeliveriesTable, MessagesTable } from './tables.ts';
 export const EXPIRED_AT_ONCE = 1_000;
 
 /** A pending delivery with its message. */
-export type QueuedRow = Omit<QueuedDelivery, 'delivery_id' | 'message_id' | 'attempts' | 'said' | 'trace'> &
+export type QueuedRow = Omit<QueuedDelivery, 'delivery_id' | 'message_id' | 'attempts' | 'trace'> &
   Pick<DeliveriesTable, 'delivery_no' | 'message_no' | 'attempts'> &
   OriginColumns &
   Pick<MessagesTable, 'trace'>;

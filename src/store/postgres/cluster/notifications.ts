@@ -3,7 +3,9 @@
  * follow.
  *
  * Everyone who can connect to the database can NOTIFY and LISTEN there, without any right to a table. So a node signs
- * its notifications under the data key, which only nodes have, and believes only signed notifications:
+ * its notifications under the data key, which only nodes have. It believes only signed notifications, with one
+ * exception: while a node runs whose version does not sign, it also believes the unsigned ones that only say where to
+ * read.
  *
  * - `from` is `NAME NUMBER MAC`. NAME is the node; it uses each NUMBER once, so that no notification counts twice.
  * - In `stored` the database itself adds the numbers of the rows, so the MAC does not cover them. These numbers only
