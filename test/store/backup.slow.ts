@@ -191,7 +191,9 @@ describe('the command', () => {
     assert.match(stderr, /monday\.db exists, and a backup overwrites nothing: give another name/);
     assert.equal(inspectCopy(file).messages, 1);
     assert.deepEqual(readdirSync(directory), ['monday.db']);
-    assert.ok(fast.stderr.includes(`${join(directory, part)} is the file of a backup that still runs, or that was killed`));
+    assert.ok(
+      fast.stderr.includes(`${join(directory, part)} is the file of a backup that still runs, or that was killed`),
+    );
   });
 
   test('copies the file while no service runs, of an older version too and as it is; says where its key is', async (t) => {

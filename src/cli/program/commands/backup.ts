@@ -101,7 +101,9 @@ function existsAlready(file: string): CommandFailure {
 async function noteParts(directory: string): Promise<void> {
   const parts = (await readdir(directory)).filter((name) => PART.test(name));
   for (const part of parts) {
-    note(`${join(directory, part)} is the file of a backup that still runs, or that was killed; if it was killed, remove the file`);
+    note(
+      `${join(directory, part)} is the file of a backup that still runs, or that was killed; if it was killed, remove the file`,
+    );
   }
 }
 
