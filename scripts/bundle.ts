@@ -1,8 +1,8 @@
 /**
  * Builds `dist/`, which is published. It has the commands and the service as one bundle, the pages, the files of
  * `/docs/`, and LICENSES.txt. The threads of both engines and the entry (`src/cli/main.ts`, which every Node can load)
- * are files of their own, because they are started by their path. `dist/` needs nothing but Node. A clone runs its
- * TypeScript and needs no build.
+ * are files of their own, because Node starts each of them from the path of its file. `dist/` needs nothing but Node. A
+ * clone runs its TypeScript and needs no build.
  *
  * Modules that need a file beside them look whether their own name ends in `.ts`: that shows whether they are in a
  * clone or in the bundle.
@@ -18,11 +18,15 @@ import { buildIfStale, TOOLS_IN_PAGES } from './web.ts';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const DIST = join(ROOT, 'dist');
-/** The path of `convoke` in the package. */
+/** The path of the command `convoke` in the package. */
 export const PROGRAM_OF_PACKAGE = './dist/convoke.cjs';
 const MODULES = join(ROOT, 'node_modules');
 
-/** Modules that are started by their path are files of their own, all in one directory. */
+/**
+ * The threads of both engines. A thread starts from the path of a file, so the bundle contains each of these modules as
+ * a file of its own. All files of the bundle are in one directory: the code that starts a thread looks for the file
+ * beside its own (startSqliteThread, startPostgresThread).
+ */
 const THREADS = {
   sqlite_thread: 'src/store/sqlite/thread.ts',
   postgres_thread: 'src/store/postgres/thread.ts',
@@ -30,8 +34,8 @@ const THREADS = {
 const ENTRIES = { main: 'src/cli/program/program.ts', ...THREADS };
 
 /**
- * What dependencies load only on demand: the native binding of pg, Fastify's test client, and Fastify's compilers, in
- * whose place Convoke has its own.
+ * Modules that our dependencies load only on demand, and that Convoke does not need: the native binding of pg,
+ * Fastify's test client, and Fastify's compilers, in whose place Convoke has its own.
  */
 const NEVER_LOADED = [
   'pg-native',
@@ -41,13 +45,14 @@ const NEVER_LOADED = [
 ];
 
 /**
- * undici has two parsers of HTTP responses, each with SIMD and without it. Each of these four is a text of WebAssembly,
- * and undici loads one of them at the first push. In the bundle V8 would keep all four texts twice, which takes 0.6
- * MiB. So the parsers are copied, as files that are loaded on demand.
+ * undici has two parsers of HTTP responses, each with SIMD and without it. Each of these four files contains
+ * WebAssembly as text, and undici loads one of them at the first push. In the bundle V8 would keep all four texts
+ * twice, which takes 0.6 MiB. So the bundle does not contain the parsers: they are copied beside it, as files that are
+ * loaded on demand.
  */
 const PARSER = /[/\\]undici[/\\]lib[/\\](llhttp|milo)[/\\]([\w-]*simd[\w-]*|llhttp-wasm)\.js$/;
 
-/** Builds `dist/` from nothing. */
+/** Removes everything that an earlier build left in `dist/`, and builds `dist/`. */
 export async function bundle(): Promise<void> {
   await rm(DIST, { recursive: true, force: true });
   const bundled = await bundleEntries(ENTRIES, DIST);
@@ -64,7 +69,7 @@ export async function bundle(): Promise<void> {
 /**
  * Builds the threads of both engines alone, for tests: see test/support/bundled_threads.ts.
  *
- * @returns the file of each module
+ * @returns the path of each thread in the bundle, by the path of its module in the sources
  */
 export async function bundleThreads(dir: string): Promise<Record<string, string>> {
   await bundleEntries(THREADS, dir);
@@ -120,14 +125,17 @@ async function bundleEntries(input: Record<string, string>, dir: string): Promis
 }
 
 /**
- * Makes a source ASCII. A single character beyond Latin-1 makes V8 keep two bytes for every character, which would take
- * 3 MiB more.
+ * Makes a source ASCII. A single character beyond Latin-1 makes V8 keep two bytes for every character of the source,
+ * which would take 3 MiB more.
  */
 function ascii(code: string): string {
   return code.replace(/[^\0-\x7f]/g, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }
 
-/** Copies the entry, which every Node can load (see its file). Only the paths of the other modules differ. */
+/**
+ * Copies the entry, which every Node can load (see its file). In the copy, only the paths of the files that it loads
+ * are different.
+ */
 async function bundleWayIn(): Promise<void> {
   let text = await readFile(join(ROOT, 'src/cli/main.ts'), 'utf8');
   for (const [from, to] of [
@@ -142,7 +150,7 @@ async function bundleWayIn(): Promise<void> {
   await chmod(path, 0o755);
 }
 
-/** `@scope/name` of a path under node_modules; null for our own. */
+/** The name (`name` or `@scope/name`) of the package that contains a path; null for a path of our own sources. */
 function packageOf(path: string): string | null {
   return /.*[/\\]node_modules[/\\]((?:@[^/\\]+[/\\])?[^/\\]+)[/\\]/.exec(path)?.[1]?.replaceAll('\\', '/') ?? null;
 }

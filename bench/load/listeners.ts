@@ -3,11 +3,11 @@ import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { serveCommands } from './channel.ts';
 
-/** The start of a line that every event has exactly once. */
+/** The start of a line. The text of every event contains exactly one line with this start. */
 const EVENT_LINE = Buffer.from('\nevent: ');
 
 export interface FeedCounts {
-  /** The events that all listeners got together. */
+  /** The sum of the events that the listeners got: an event that went to ten listeners counts as ten. */
   events: number;
   bytes: number;
   /** How many listeners the service disconnected. */
@@ -27,7 +27,10 @@ async function listen(port: number): Promise<void> {
   readFrom(socket);
 }
 
-/** Counts events. Keeps the end of each chunk and puts it before the next chunk, to find a line that is split. */
+/**
+ * Counts events. A line may be split between two chunks. So the end of each chunk is kept and put before the next
+ * chunk.
+ */
 function readFrom(socket: Socket): void {
   let rest: Buffer = Buffer.alloc(0);
   socket.on('data', (data: Buffer) => {

@@ -4,7 +4,10 @@
  * and of the resource are not here: the library reads them itself. An empty variable counts as absent.
  */
 
-/** Which new traces are recorded. `is_parent_based`: a trace from elsewhere is recorded if its sender records it. */
+/**
+ * Which traces are recorded. With `is_parent_based`, a trace that a sender began is recorded if the sender records it.
+ * Without it, `ratio` decides about such a trace too.
+ */
 export interface Sampling {
   is_parent_based: boolean;
   /** The share of new traces, 0 to 1. */
@@ -20,7 +23,10 @@ export interface TraceSettings {
   send_ms_max: number;
 }
 
-/** A sentence that names a variable which this service cannot follow, and says why. */
+/**
+ * A sentence for the log, about an environment variable whose value Convoke cannot use. It names the variable, and says
+ * which values are possible or what Convoke does instead.
+ */
 export type TraceWarning = string;
 
 const SAMPLERS: Record<string, Sampling | 'ratio' | 'parent_ratio'> = {
@@ -42,7 +48,7 @@ const NUMBERS = {
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** How traces are collected. `settings` is null when they are not collected. */
+/** The settings of traces, and the warnings about the variables. `settings` is null when no traces are collected. */
 export function readTraces(env: Environment): { settings: TraceSettings | null; warnings: TraceWarning[] } {
   const warnings: TraceWarning[] = [];
   const given = (name: string): string | null => env[name]?.trim() || null;
@@ -70,7 +76,10 @@ export function readTraces(env: Environment): { settings: TraceSettings | null; 
   return { settings, warnings };
 }
 
-/** Whether traces are on. To name a collector switches them on, unless OTEL_TRACES_EXPORTER says otherwise. */
+/**
+ * Whether traces are on. `otlp` in OTEL_TRACES_EXPORTER switches them on, and `none` off. Otherwise they are on when a
+ * variable names the address of a collector.
+ */
 function isOn(given: (name: string) => string | null, warnings: TraceWarning[]): boolean {
   const exporter = given('OTEL_TRACES_EXPORTER')?.toLowerCase() ?? null;
   if (exporter === 'none') return false;

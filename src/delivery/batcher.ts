@@ -15,9 +15,9 @@ export interface BatcherOptions<Item> {
   /** The most items in a batch, read before each batch. The first item of a batch goes in even if it counts as more. */
   items_max: () => number;
   /**
-   * Makes a function for one batch. The function says how many items an item counts as. It is called with the items in
-   * their order; the last item that it is called with may stay out of the batch. Without `sizer`, each item counts as
-   * one.
+   * Makes a function for one batch. The function says as how many items one item counts. The batcher calls the function
+   * with the items in their order. The last item of these calls may stay out of the batch. Without `sizer`, each item
+   * counts as one.
    */
   sizer?: () => (item: Item) => number;
   weight_max: number;
@@ -25,7 +25,7 @@ export interface BatcherOptions<Item> {
   in_flight_max: number;
   /**
    * Whether the consumer, which `flush` calls, merges the batches that wait for it. If so, the batcher does not limit
-   * the batches in flight. It limits the items in flight, to as many as `in_flight_max` full batches have.
+   * the batches in flight. It limits the items in flight and their weight, to what `in_flight_max` full batches have.
    */
   consumer_coalesces?: boolean;
   /** How long a batch lingers; a full batch starts at once. Read before each batch. */
@@ -47,12 +47,12 @@ export class Batcher<Item, Result> {
   #in_flight = 0;
   /** The batches in flight. `rejectInFlight` can reject the callers of their items before the batches end. */
   readonly #batches_in_flight: Waiting<Item, Result>[][] = [];
-  /** The items in flight, counted as `sizer` counts them, and their weight. */
+  /** How many items are in flight, and the sum of their weights. One item may count as several items: see `sizer`. */
   #size_in_flight = { items: 0, weight: 0 };
   #scheduled = false;
   /** Null when batches do not linger. */
   readonly #linger: AdaptiveLinger | null;
-  /** Ends the linger of the next batch; null while none lingers. */
+  /** The timer that ends the linger of the next batch; null while no batch lingers. */
   #timer: Timer | null = null;
 
   constructor(clock: Clock, options: BatcherOptions<Item>, flush: (items: Item[]) => Promise<Result[]>) {
@@ -115,7 +115,7 @@ export class Batcher<Item, Result> {
     });
   }
 
-  /** How long to linger, in milliseconds; 0 for a full batch. */
+  /** How long the next batch still lingers, in milliseconds; 0 or less: it starts now, as a full batch always does. */
   #delayMs(): number {
     const { items_max, weight_max } = this.#options;
     const waiting = this.#waiting.length;
@@ -136,7 +136,7 @@ export class Batcher<Item, Result> {
     this.#timer?.cancel();
     this.#timer = null;
     const { batch, items, weight } = this.#take();
-    // `rejectWaiting` has taken out all items since the batch was scheduled.
+    // The batch is empty when `rejectWaiting` has taken out all items since the batch was scheduled.
     if (batch.length === 0) return;
     this.#in_flight++;
     this.#batches_in_flight.push(batch);

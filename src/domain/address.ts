@@ -17,9 +17,12 @@ export type EgressMode = 'local' | 'lan' | 'public';
 
 export interface EgressPolicy {
   mode: EgressMode;
-  /** Ranges that pushes may reach in every mode. An address in NEVER needs an entry for exactly this address. */
+  /**
+   * Ranges that pushes may reach in every mode. An address in the list NEVER is an exception: a range that contains the
+   * address does not open it, but only an entry for this one address.
+   */
   allow: readonly Cidr[];
-  /** Whether `public` permits http:// too. */
+  /** Whether pushes may use http:// in the mode `public` too. */
   allow_http: boolean;
 }
 
@@ -75,7 +78,7 @@ export function formatAddress(bytes: AddressBytes): string {
   return `${groups.slice(0, start).join(':')}::${groups.slice(start + length).join(':')}`;
 }
 
-/** Null when the policy lets a push reach the address. */
+/** Why a push may not reach the address; null when the policy lets it. */
 export function judgeAddress(bytes: AddressBytes, policy: EgressPolicy): Denial | null {
   const exact_bits = bytes.length * 8;
   for (const cidr of policy.allow) {
@@ -125,9 +128,9 @@ interface NamedRange {
 }
 
 /**
- * Link-local addresses and the metadata services of AWS, Azure, Google, Oracle, Alibaba, Scaleway and Akamai. A wide
- * entry in the allow-list must not open them by accident. `lan` must not open them either, although some of them are in
- * a private range.
+ * Link-local addresses and the metadata services of AWS, Azure, Google, Oracle, Alibaba, Scaleway and Akamai. Only an
+ * entry for exactly one address opens that address. A wide entry in the allow-list must not open these addresses by
+ * accident. `lan` must not open them either, although some of them are in a private range.
  */
 const NEVER = named({
   '169.254.0.0/16': 'a link-local address (cloud metadata lives there)',

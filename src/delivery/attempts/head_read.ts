@@ -2,7 +2,10 @@ import type { Lane } from '../lanes/lane.ts';
 import type { Recipient } from '../lanes/recipient.ts';
 import type { Settlements } from './settlements.ts';
 
-/** The methods of the dispatcher that the judges of heads (loop_guard.ts, catch_up.ts) call after a read. */
+/**
+ * Two judges (loop_guard.ts, catch_up.ts) decide whether the head of a lane may be pushed. After they have read what
+ * they need, they call these methods of the dispatcher.
+ */
 export interface JudgedDispatcher {
   offer(recipient: Recipient, lane: Lane): void;
   invalidateLane(recipient: Recipient, lane: Lane): void;
@@ -12,14 +15,17 @@ export interface JudgedDispatcher {
 
 export interface HeadReadParts {
   settlements: Pick<Settlements, 'flush'>;
-  /** A function, because the dispatcher is made after its judges. */
+  /**
+   * A function, because the engine makes the judges first: the dispatcher needs them, and the judges need the
+   * dispatcher only later.
+   */
   dispatcher: () => JudgedDispatcher;
 }
 
 /**
- * Reads the facts that decide about the head of a lane, and offers the lane to the dispatcher again. First it waits
- * until all earlier results are on disk. Otherwise the read could count a delivery as pending that is cancelled
- * already.
+ * Reads the facts by which a judge decides about the head of a lane, and offers the lane to the dispatcher again. First
+ * it waits until all earlier results are on disk. Otherwise the read could count a delivery as pending that is
+ * cancelled already.
  *
  * @param take keeps the result of the read; not called when the lane changed meanwhile
  */

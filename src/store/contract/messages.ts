@@ -60,7 +60,7 @@ export type Accepted =
     }
   /** A message with the same idempotency key and the same body was accepted before. `message` is that message. */
   | { kind: 'repeated'; message: AcceptedMessage }
-  /** The same key was used with another body. */
+  /** The sender used the same idempotency key with another body. */
   | { kind: 'key_reused' }
   /** The sender may not speak for this agent, or the meeting has no such message. Nothing was stored. */
   | { kind: 'refused'; field: RefusedField }
@@ -109,7 +109,8 @@ export interface MessageStore {
   accept(batch: NewMessage[]): Promise<Accepted[]>;
   /**
    * A page of messages in the order of seq. With `after_seq`, it begins after that message. Otherwise it has the last
-   * messages before `before_seq`, or the last of the meeting. Ends early when `chars_max` is reached. Null when there
+   * messages before `before_seq`, or the last of the meeting. The page ends early when the JSON texts of its messages
+   * would have more than `chars_max` characters together. One message always fits, however long it is. Null when there
    * is no such meeting.
    */
   list(
@@ -124,12 +125,13 @@ export interface MessageStore {
   search(search: MessageSearch, reads: Reads): Promise<SearchPage<FoundMessage>>;
   /**
    * The message that this message answers, then the message that the answered one answers, and so on: at most `limit`.
-   * Ends at a message that is not kept any more.
+   * The chain ends before a message that is not kept any more.
    */
   answeredBy(message_id: string, limit: number): Promise<MessageBrief[]>;
   /**
    * The answers to a message, in order. Answers have no index, so a call looks only through the `scan` messages of the
-   * meeting that follow `after_seq`. `next_seq` is where to continue; null at the end.
+   * meeting that follow `after_seq`. `next_seq` is the `after_seq` of the next call; null when the call reached the end
+   * of the meeting.
    */
   answersTo(
     message_id: string,
@@ -143,7 +145,8 @@ export interface MessageStore {
    * The messages that were accepted after a message (null: from the first that is kept), in the order of acceptance.
    * Returns messages of all meetings or of some; with an instance, only messages for it. With several nodes the order
    * holds only within a meeting. So the result may lack a message of another meeting that was stored at the same time
-   * as `after`: that message may count as earlier. Ends early when the lists of agents reach `chars_max`.
+   * as `after`: that message may count as earlier. The result ends early when the lists `target_agents` of its messages
+   * would have more than `chars_max` characters together. One message always fits, however long its list is.
    */
   since(
     after: string | null,

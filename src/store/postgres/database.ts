@@ -13,16 +13,19 @@ import { Connection, ConnectionLost, type Result, type Values } from './connecti
 import type { Message } from './cluster/notifications.ts';
 import { withRetry } from './connection/retry.ts';
 
-/** The most connections for calls other than accepting and settling. */
+/** The most connections of a `Database`. Accepting and settling do not use it: they have their own connections. */
 const CONNECTIONS_MAX = 4;
 
-/** The tables from which queries are built: the tables of both engines, with the partition of each instance. */
+/**
+ * The tables for the queries that `build` makes: those of both engines. Here instances and deliveries also have the
+ * column of their partition.
+ */
 interface PostgresTables extends Omit<Tables, 'instances' | 'deliveries'> {
   instances: Tables['instances'] & { partition_no: number };
   deliveries: Tables['deliveries'] & { partition_no: number };
 }
 
-/** Builds and types the queries whose shape depends on filters; it never runs them. */
+/** Makes the queries whose shape depends on filters, and knows their types. It never runs a query. */
 export const build: Kysely<PostgresTables> = new Kysely<PostgresTables>({
   dialect: {
     createAdapter: () => new PostgresAdapter(),
@@ -32,15 +35,18 @@ export const build: Kysely<PostgresTables> = new Kysely<PostgresTables>({
   },
 });
 
-/** A statement with `$name` for its values. */
+/**
+ * SQL whose values have numbers (`$1`) in `text`. `names` has the names of the values, in the order of these numbers.
+ * `statement` makes it from SQL whose values have names (`$name`).
+ */
 export interface Statement {
   text: string;
   names: string[];
 }
 
 /**
- * Replaces names by the numbers (`$1`) that PostgreSQL requires. Use it only for SQL that is the same in every call,
- * because each connection keeps every text that it has run as a prepared statement.
+ * Replaces the names of values (`$name`) by the numbers (`$1`) that PostgreSQL requires. Use it only for SQL that is
+ * the same in every call, because each connection keeps every text that it has run as a prepared statement.
  */
 export function statement(sql: string): Statement {
   const found: string[] = [];
@@ -51,7 +57,7 @@ export function statement(sql: string): Statement {
   return { text, names: found };
 }
 
-/** The connection of one call. */
+/** Runs the statements of one call, all on the same connection. */
 export class Session {
   readonly #connection: Connection;
   /** Notifications that other nodes receive when the transaction is committed. */
@@ -207,7 +213,10 @@ export class Database {
   }
 }
 
-/** The key for statements that find rows by their instance. The indexes begin with the partition of the instance. */
+/**
+ * The values for a statement that finds rows by their instance. It needs the partition of the instance too, because the
+ * indexes begin with the partition.
+ */
 export function withPartition(instance_id: string): { instance_id: string; partition_no: number } {
   return { instance_id, partition_no: partitionOf(instance_id) };
 }

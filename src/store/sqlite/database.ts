@@ -22,7 +22,9 @@ const WAL_BYTES_MAX = 32 << 20;
 const LOCK_WAIT_MS = 2_000;
 
 /**
- * Ids reach this number in 2058 (src/domain/id.ts). A higher number is damaged, so new numbers do not continue from it.
+ * Every message and every delivery has a number, and its id contains the number. The numbers grow with the time, and
+ * reach this number in 2058 (src/domain/id.ts). So a row with a higher number is damaged. `last_number` ignores such a
+ * row: otherwise all new numbers would be higher than the damaged number.
  */
 const NUMBER_MAX = 2 ** 52;
 const DELIVERIES_OF_MESSAGE_MAX = 2 ** 24;
@@ -40,7 +42,7 @@ export class Database {
   readonly term = randomBytes(TERM_BYTES).readUIntBE(0, TERM_BYTES);
   #copies = 0;
   #is_checkpoint_due = false;
-  /** Builds and types the queries whose shape depends on filters; it never runs them. */
+  /** Makes the queries whose shape depends on filters, and knows their types. It never runs a query. */
   readonly build: Kysely<Tables> = new Kysely<Tables>({
     dialect: {
       createAdapter: () => new SqliteAdapter(),
@@ -127,7 +129,7 @@ export class Database {
     return (this.prepare('SELECT tag FROM this_file').get() as { tag: string }).tag;
   }
 
-  /** The highest number that was taken for a message, a delivery, or the beginning of an instance. */
+  /** The highest number that a message, a delivery or the beginning of an instance (`first_no`) has taken. */
   get last_number(): number {
     const { last } = this.prepare(
       `SELECT max((SELECT coalesce(max(message_no + max(0, min(deliveries_queued, ${DELIVERIES_OF_MESSAGE_MAX}))), 0) FROM messages

@@ -1,26 +1,32 @@
-/** Keeps the rows of a list in their places while somebody aims at one of them. */
+/**
+ * Keeps the rows of a list in their places while somebody uses the list, so that nobody clicks a row that has just
+ * moved under the mouse.
+ */
 import { useRef, useState } from 'preact/hooks';
 
 interface HeldProps<T> {
-  /** Identifies the list; another list begins with its rows as they are. */
+  /** Identifies the list. When this changes, the page shows another list, with its rows in their present order. */
   list: string;
   /** The rows as they are now, in their order. */
   fresh: readonly T[];
   idOf: (row: T) => string;
   is_held: boolean;
-  /** Whether known rows keep their places even while nobody aims at one. */
+  /**
+   * Normally rows keep their places only while `is_held` is true. With this option the rows that the page already shows
+   * keep their places at all times. A new row gets the place after the row that precedes it in `fresh`.
+   */
   is_order_kept?: boolean;
-  /** Whether `fresh` has all rows. */
+  /** Whether `fresh` has all rows of the list, and not only those that are loaded so far. */
   is_complete: boolean;
 }
 
 interface Held<T> {
   rows: readonly T[];
-  /** How many rows wait to be shown. */
+  /** How many new rows are not shown yet, because they would move the other rows. */
   news: number;
-  /** Whether the rows have another order now. */
+  /** Whether the rows that are shown have another order in `fresh`. */
   is_moved: boolean;
-  /** Rows that are no longer in the list. */
+  /** The ids of the rows that are still shown, but are no longer in the list. */
   gone: ReadonlySet<string>;
   /** Shows the rows as they are now. */
   catchUp: () => void;
@@ -44,7 +50,7 @@ export function useHeld<T>({ list, fresh, idOf, is_held, is_order_kept = false, 
 
 interface Pointed {
   is_pointed: boolean;
-  /** The handlers for the element whose rows are held. */
+  /** The event handlers for the element that contains the rows. */
   pointing: { onPointerEnter: (event: PointerEvent) => void; onPointerLeave: () => void };
 }
 
@@ -58,7 +64,9 @@ export function usePointed(): Pointed {
 const NONE: ReadonlySet<string> = new Set();
 
 /**
- * The known rows in their old order with their new contents, and the new rows at places where they move no other row.
+ * The rows that the page already shows (`known`), in their old order and with their new contents, and the new rows
+ * among them. While the list is held, only those new rows are shown that follow the last known row, because they move
+ * no other row. Otherwise each new row follows the row that precedes it in `fresh`.
  */
 function placed<T>(
   known: readonly T[],
@@ -68,7 +76,7 @@ function placed<T>(
 ): Omit<Held<T>, 'catchUp'> {
   const by_id = new Map(fresh.map((row) => [idOf(row), row]));
   const known_ids = new Set(known.map(idOf));
-  /** New rows, by the known row before them. */
+  /** The new rows, by the id of the known row before them; null: before all known rows. */
   const after = new Map<string | null, T[]>();
   const order: string[] = [];
   for (const row of fresh) {
@@ -90,7 +98,8 @@ function placed<T>(
   }
   const last = known.at(-1);
   const end = last === undefined ? [] : (after.get(idOf(last)) ?? []);
-  // Rows behind the last row of `fresh` may still exist.
+  // When `fresh` has only the rows that are loaded so far, the known rows behind its last row may still exist. So they
+  // do not count as gone.
   const read_to = is_complete ? known.length : known.findLastIndex((row) => by_id.has(idOf(row)));
   const gone = known.slice(0, Math.max(0, read_to)).filter((row) => !by_id.has(idOf(row)));
   return {

@@ -10,11 +10,11 @@ import { useTitle } from './tab.tsx';
 
 interface PageProps {
   title: string;
-  /** Shown between the title and the actions, such as a filter. */
+  /** What the page shows between its title and its actions, for example filters. */
   tools?: ComponentChildren;
   actions?: ComponentChildren;
   children: ComponentChildren;
-  /** Beside the list, or in its place on a narrow screen. */
+  /** The chosen item: shown beside the list, or in place of the list on a narrow screen. */
   detail?: ComponentChildren;
 }
 
@@ -87,11 +87,11 @@ interface FilterProps {
   label: string;
   name: string;
   value: string;
-  /** The search field that the key `/` moves to. */
+  /** Whether the key `/` moves the focus to this field. */
   is_first?: boolean;
 }
 
-/** A filter that is part of the address. */
+/** A search field. Its text filters the list, and is part of the address of the page. */
 export function Filter({ label, name, value, is_first = false }: FilterProps): JSX.Element {
   return (
     <label class="filter">

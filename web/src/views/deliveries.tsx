@@ -24,9 +24,14 @@ const STATES = [
   ['cancelled', 'Cancelled'],
 ] as const;
 
-/** Filters that the service finds at once, and those for which it reads delivery after delivery. */
+/** The filters that name an instance, a meeting or a message. The service finds the deliveries of each at once. */
 const KEYS = ['instance_id', 'meeting_id', 'message_id'] as const;
+/**
+ * The filters under "More filters". With one of them the list is a search: the service may have to read many
+ * deliveries, one after the other, to find a few.
+ */
 const SEARCHED = ['text', 'agent_id', 'status_code', 'outcome', 'since', 'until'] as const;
+/** All filters in the address of the page. `state` has buttons of its own, and does not make the list a search. */
 const ALL = ['state', ...KEYS, ...SEARCHED] as const;
 
 const OUTCOMES = [
@@ -105,7 +110,7 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
   const { query } = usePlace();
   const state = STATES.find(([value]) => value === query.get('state'))?.[0] ?? '';
   const valueOf = (name: (typeof ALL)[number]): string => query.get(name) ?? '';
-  // While a person types a status, it has fewer than three digits.
+  // While a person types a status, it has fewer than three digits. Such a status does not filter yet.
   const isGiven = (name: (typeof ALL)[number]): boolean =>
     name === 'status_code' ? /^[1-9]\d\d$/.test(valueOf(name)) : valueOf(name) !== '';
   const filters = Object.fromEntries(
@@ -113,13 +118,15 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
   );
   const key = JSON.stringify([state, filters]);
   const is_filtered = key !== '["",{}]';
-  // A search reads many deliveries, so it is not made again with every event.
+  // A search reads many deliveries. So the page does not repeat the search with every event of the live feed.
   const is_search = SEARCHED.some(isGiven);
   const { rows, problem, is_complete, searched_to, more, again } = useList(
     `deliveries ${key}`,
     (page) => client.listDeliveries({ ...page, ...(filters as ListDeliveriesQuery), ...(state !== '' && { state }) }),
     (delivery) => delivery.delivery_id,
-    // An event of many deliveries names none of them. A pause of a meeting changes why its deliveries wait.
+    // Whether an event of the live feed may change the list. The page cannot look for a delivery_id, because an event
+    // about many deliveries names none of them. `meeting.changed` counts, because a pause of the meeting changes why
+    // its deliveries wait.
     ({ name }) =>
       !is_search &&
       (name.startsWith('delivery.') ||
@@ -127,10 +134,14 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
         name === 'message.accepted' ||
         name === 'meeting.changed'),
   );
-  /** Whether the filters of a search are in sight: also while somebody empties the last of them to fill it again. */
+  /**
+   * Whether "More filters" is open. It stays open when somebody empties the last of its filters, for example to type
+   * another value.
+   */
   const [is_open, setOpen] = useState(is_search);
   const ticks = useTicks();
-  // For a mixed list, finding the owner of each instance would need a request for each.
+  // In a list of several instances the page does not ask who owns each of them, because it would need a request for
+  // each.
   const is_own = useMayChange(filters['instance_id'] ?? null);
   const may_tick = is_own || (may('instance') && !seesOthers());
   const leading = (to?: string): string => addressOf(to === undefined ? ['deliveries'] : ['deliveries', to], query);
@@ -230,7 +241,10 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
   );
 }
 
-/** A time in the address of the page, shown in the time zone of the reader. */
+/**
+ * A filter whose value is a time. The address of the page has the time in UTC, and the field shows it in the time zone
+ * of the reader.
+ */
 function TimeFilter({ label, name, value }: { label: string; name: string; value: string }): JSX.Element {
   const at = new Date(value);
   const is_time = value !== '' && !Number.isNaN(at.getTime());

@@ -1,4 +1,4 @@
-/** Which nodes have ended, as far as this host can prove that their process has ended. */
+/** Finds out which nodes have ended, as far as this host can prove that the process of a node has ended. */
 import {
   closeSync,
   constants,
@@ -21,14 +21,15 @@ import { join } from 'node:path';
 const NOTES = '/dev/shm';
 /** A node id of this form cannot lead out of the directory of the notes. */
 const NODE_ID = /^[\w-][\w.-]*$/;
-/** A note of a process that ended this long ago is not needed any more. */
+/** When a process has ended, its note is removed if the node has not renewed the note for this long. */
 const FORGOTTEN_AFTER_MS = 3_600_000;
 /** The signal that asks whether a process exists, and does nothing to it. */
 const NO_SIGNAL = 0;
 
 /**
- * A node leaves a note of its process on its host. Another node of the same user on the same running kernel can then
- * see that the process has ended, and need not wait until the lease of that node ends.
+ * A node leaves a note of its process on its host. Another node on this host reads the note, and sees whether the
+ * process has ended. Then the other node need not wait until the lease of the ended node ends. Both nodes must be of
+ * the same user, and on the same running kernel.
  *
  * The note is a file, and its presence proves that the node ran on this kernel. The boot id alone would not prove that:
  * machines that were cloned while they ran have the same boot id. The note has the pid, and the namespaces in which the
@@ -40,7 +41,7 @@ export class NodeProcesses {
   readonly #tag: string;
   readonly #directory: string;
   readonly #here: string | null;
-  /** The file of this process. */
+  /** The path of the note of this process; null while there is no note. */
   #noted: string | null = null;
 
   /** @param tag the tag of the database, so that the notes of nodes on another database are ignored */
@@ -50,7 +51,10 @@ export class NodeProcesses {
     this.#here = kernelHere();
   }
 
-  /** Notes that this process is the node. Call it before others can see the node, and with each renewal. */
+  /**
+   * Writes the note that this process is the node; a later call only renews the time of the note. Call it before other
+   * nodes can see this node, and with each renewal of the lease.
+   */
   note(node_id: string, wall_ms: number): void {
     const path = this.#pathOf(node_id);
     const started = startOf(process.pid);
@@ -71,7 +75,7 @@ export class NodeProcesses {
     }
   }
 
-  /** The node has left. */
+  /** Removes the note of this process, because the node has left the cluster. */
   forget(): void {
     if (this.#noted !== null) rmSync(this.#noted, { force: true });
     this.#noted = null;
@@ -94,7 +98,7 @@ export class NodeProcesses {
     return NODE_ID.test(node_id) ? join(this.#directory, `convoke-${this.#tag}-${node_id}`) : null;
   }
 
-  /** Removes the notes of killed nodes. */
+  /** Removes the notes of killed nodes that were not renewed since `before_ms`. */
   #removeOld(before_ms: number): void {
     for (const name of readdirSync(this.#directory)) {
       const path = join(this.#directory, name);
@@ -104,11 +108,14 @@ export class NodeProcesses {
   }
 }
 
-/** Identifies the running kernel, and its namespaces of pids and of times; null on a system without these. */
+/**
+ * Identifies the running kernel (by its boot id), and the pid namespace and the time namespace of this process: its pid
+ * and its start time are valid only there. Null on a system without these, and when /proc does not show this process.
+ */
 function kernelHere(): string | null {
   try {
     const boot_id = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
-    // /proc may be that of another namespace.
+    // /proc may belong to another pid namespace, in which this process has another pid.
     if (Number(readlinkSync('/proc/self')) !== process.pid) return null;
     return `${boot_id} ${readlinkSync('/proc/self/ns/pid')} ${readlinkSync('/proc/self/ns/time')}`;
   } catch {

@@ -42,7 +42,7 @@ import { REMOVAL, SWEEP } from '../locks.ts';
 
 const COLUMNS = [...DELIVERY_COLUMNS, 'partition_no'].join(', ');
 
-/** The last number that a sweep has seen. A mark above all numbers that were given is damaged, and counts as 0. */
+/** Selects the mark (see above). A mark above all numbers that were given is damaged, and counts as 0. */
 export const MARK =
   '(SELECT CASE WHEN max(swept_to) <= (SELECT last_value FROM numbers) THEN max(swept_to) ELSE 0 END FROM sweeps)';
 
@@ -52,15 +52,15 @@ export const MARK =
  */
 const IS_FRESH = `noted = 0 AND aside = 0 AND state = 'pending' AND delivery_no > ${MARK} AND delivery_no < ${Number.MAX_SAFE_INTEGER}`;
 
-/** A view of one table is as fast as the table. */
+/** Makes a view of the table `deliveries`. PostgreSQL reads a view of one table as fast as the table itself. */
 function view(name: string, condition: string, also = ''): string {
   return `
   CREATE OR REPLACE VIEW ${name} AS SELECT ${COLUMNS}${also} FROM deliveries WHERE ${condition};`;
 }
 
 /**
- * Each part of the union uses its own index. No statement reads this view in an order: the planner would sort the whole
- * union.
+ * Each part of the union uses its own index. No statement reads this view with ORDER BY, because the planner would then
+ * sort the whole union.
  */
 const PENDING_VIEW = `
   CREATE VIEW pending_deliveries AS
@@ -119,7 +119,7 @@ export function switchViews(steps: number): string {
   UPDATE schema_version SET steps_known_min = greatest(steps_known_min, ${steps});`;
 }
 
-/** The step of the schema. @param steps its number */
+/** Makes the step of the schema that adds the two columns. @param steps the number of the step */
 export function noteDeliveries(steps: number): string {
   return `
   -- How statements find pending deliveries: see pending_deliveries.ts.
@@ -154,8 +154,8 @@ export function noteDeliveries(steps: number): string {
 }
 
 /**
- * Waits until every accept that has taken its numbers is committed or rolled back. New accepts queue behind this wait,
- * and the accepts before it may wait for a lock. So this function gives up after 200 ms.
+ * Waits until every accept that has taken its numbers is committed or rolled back. An accept may wait for a lock for
+ * long. Meanwhile new accepts would have to wait behind this function. So it gives up after 200 ms.
  */
 const AWAIT_ACCEPTS = `
   CREATE FUNCTION await_accepts() RETURNS void LANGUAGE plpgsql SET lock_timeout = '200ms' AS $$
@@ -163,16 +163,18 @@ const AWAIT_ACCEPTS = `
     PERFORM pg_advisory_xact_lock(${REMOVAL});
   END $$;`;
 
-/** The rows that a sweep has to change. */
+/** The condition for the rows that a sweep has to change: fresh deliveries, and failed ones without `failed_at`. */
 const UNSWEPT = `(state = 'pending' AND noted = 0 OR state = 'failed' AND failed_at IS NULL AND settled_at IS NOT NULL)`;
 
 /**
- * Notes the next deliveries above the mark that are pending, and moves the mark. The caller has made sure that every
- * number up to `reached` is committed or rolled back. Waits for no other transaction: a row that another transaction
- * has locked stays as it is. If that row is still fresh, the mark does not pass it. Returns the mark; null when another
- * node sweeps now.
+ * Sets `noted` of the next pending deliveries above the mark, and moves the mark. The caller has made sure that every
+ * number up to `reached` is committed or rolled back. This function waits for no other transaction: when another
+ * transaction has locked a row, the row stays as it is. If its delivery is still fresh (pending and not noted), the
+ * mark stops before the number of the delivery, because readers find a fresh delivery only above the mark. Returns the
+ * mark; null when another node sweeps now.
  *
- * Also writes `failed_at` for deliveries that failed before this column existed.
+ * Also writes `failed_at` for deliveries that failed before this column existed. The mark stops before such a row too,
+ * when the row is locked.
  */
 const SWEEP_DELIVERIES = `
   CREATE FUNCTION sweep_deliveries(reached bigint, rows_max bigint) RETURNS bigint LANGUAGE plpgsql AS $$

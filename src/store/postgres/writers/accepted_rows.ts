@@ -4,7 +4,7 @@ import type { AcceptedDelivery } from '../../contract/messages.ts';
 import { storedCount, storedTime } from '../../rows/stored_values.ts';
 import { numbersIn, textsIn } from '../json_lists.ts';
 
-/** The JSON text of lists: see ACCEPT_MESSAGES. */
+/** A row stands for several messages, and each column is the JSON text of a list: see accept_messages.ts. */
 export interface AcceptedRow {
   places: string;
   message_nos: string;
@@ -26,17 +26,24 @@ export interface Stored {
   deliveries_queued: number;
   accepted_at: number;
   deliveries: AcceptedDelivery[];
-  /** The fingerprint of the earlier message with the same key; null when there is none. */
+  /** The fingerprint of the earlier message with the same idempotency key; null when there is no such message. */
   fingerprint: string | null;
   hops: number;
 }
 
-/** Whether this batch stored the message. Otherwise the columns are from the row of its key, and may be damaged. */
+/**
+ * Whether this batch stored the message. If not, the sender used its idempotency key before. Then the values are from
+ * the row of that key in `idempotency_keys`, and may be damaged.
+ */
 export function isNew({ fingerprint }: Stored): boolean {
   return fingerprint === null;
 }
 
-/** Whether no column of a key is damaged. */
+/**
+ * Whether all values from the row of an idempotency key are whole. Reports a damaged value.
+ *
+ * @param row identifies the row of the key in that report
+ */
 export function isWhole({ message_no, seq, accepted_at, deliveries_queued }: Stored, row: string): boolean {
   const isCount = (number: number, column: string): boolean =>
     storedCount(number, 'idempotency_keys', column, row) === number;
