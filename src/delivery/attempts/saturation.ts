@@ -10,7 +10,7 @@ export const CHECK_MS = 100;
  * the other work of the thread waits while the thread handles the responses to these attempts. While the thread is not
  * saturated, the limit grows, up to ATTEMPTS_SHARE of all attempts.
  */
-const ATTEMPTS_MIN = 96;
+const ATTEMPTS_MIN = 32;
 const ATTEMPTS_SHARE = 0.75;
 /**
  * The limit right after a start, when V8 has compiled no code and everything must be read from the table. Each
