@@ -306,6 +306,8 @@ describe('a thousand machines that come back at once', () => {
 
   test('take their share and no more: an instance without a backlog gets its messages at once', async (t) => {
     const node = await comeBack(t, MAX_IN_FLIGHT);
+    // The thread has time to spare, so only their share of all attempts limits the machines.
+    node.load = 0;
     for (let k = 1; k <= 20; k++) {
       await node.send('other');
       // `settle` does not move the clock.
@@ -342,7 +344,7 @@ describe('a thousand machines that come back at once', () => {
     node.transport.script = () => HANGS;
     node.transport.peak = 0;
     await node.clock.settle();
-    assert.ok(node.transport.peak < 16, `${node.transport.peak}`);
+    assert.ok(node.transport.peak < 24, `${node.transport.peak}`);
     await node.clock.advance(4_000);
     assert.equal(node.transport.peak, 32);
   });
