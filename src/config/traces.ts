@@ -39,6 +39,9 @@ const SAMPLERS: Record<string, Sampling | 'ratio' | 'parent_ratio'> = {
 };
 const DEFAULT_SAMPLER = 'parentbased_always_on';
 
+/** The variables that name the protocol: the first that is given counts. */
+const PROTOCOLS = ['OTEL_EXPORTER_OTLP_TRACES_PROTOCOL', 'OTEL_EXPORTER_OTLP_PROTOCOL'];
+
 const NUMBERS = {
   queue_spans_max: { variable: 'OTEL_BSP_MAX_QUEUE_SIZE', otherwise: 2_048, most: 65_536 },
   batch_spans_max: { variable: 'OTEL_BSP_MAX_EXPORT_BATCH_SIZE', otherwise: 512, most: 65_536 },
@@ -54,11 +57,10 @@ export function readTraces(env: Environment): { settings: TraceSettings | null; 
   const given = (name: string): string | null => env[name]?.trim() || null;
   if (given('OTEL_SDK_DISABLED')?.toLowerCase() === 'true') return { settings: null, warnings };
   if (!isOn(given, warnings)) return { settings: null, warnings };
-  const protocol = given('OTEL_EXPORTER_OTLP_TRACES_PROTOCOL') ?? given('OTEL_EXPORTER_OTLP_PROTOCOL');
+  const of_protocol = PROTOCOLS.find((variable) => given(variable) !== null);
+  const protocol = of_protocol === undefined ? null : given(of_protocol);
   if (protocol !== null && protocol.toLowerCase() !== 'http/protobuf') {
-    warnings.push(
-      `OTEL_EXPORTER_OTLP_PROTOCOL is ${protocol}; traces are sent with http/protobuf, usually to port 4318`,
-    );
+    warnings.push(`${of_protocol} is ${protocol}; traces are sent with http/protobuf, usually to port 4318`);
   }
   const numbers = Object.entries(NUMBERS).map(([name, { variable, otherwise, most }]) => {
     const text = given(variable);

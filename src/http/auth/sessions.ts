@@ -7,8 +7,8 @@
  *
  * - The browser sends the cookie with no request from another site (SameSite=Strict).
  * - A request with the cookie must be from a page of this origin.
- * - The request must also have a second value, csrf_token. Only the response to signing in contains that value, and the
- *   page keeps it where only pages of this origin can read it.
+ * - The request must also have a second value, csrf_token. The response to the sign-in contains this value, and later
+ *   only responses to requests that have it. The page keeps it where only pages of this origin can read it.
  *
  * The cookie is written and parsed here, in ten lines: one name, one value of 43 characters that need no quoting, and
  * fixed attributes. A library would bring quoting, decoding and signing that must not happen to this value.

@@ -16,7 +16,7 @@ interface Watched {
 }
 
 /**
- * Decides which nodes are gone: those that did not renew for as long as a lease lasts, by this node's own clock. So
+ * Decides which nodes are gone: those that did not renew for LEASE_WATCHED_MS, by this node's own clock. So
  * nothing happens when somebody sets the clock of the database. When this node sees another node for the first time,
  * the clock of the database says whether the lease of that node has ended. So a node that starts after a long pause of
  * all nodes need not wait.
