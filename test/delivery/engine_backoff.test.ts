@@ -306,8 +306,6 @@ describe('a thousand machines that come back at once', () => {
 
   test('take their share and no more: an instance without a backlog gets its messages at once', async (t) => {
     const node = await comeBack(t, MAX_IN_FLIGHT);
-    // The thread has time to spare, so only their share of all attempts limits the machines.
-    node.load = 0;
     for (let k = 1; k <= 20; k++) {
       await node.send('other');
       // `settle` does not move the clock.
@@ -316,6 +314,8 @@ describe('a thousand machines that come back at once', () => {
       await node.clock.advance(PUSH_MS);
     }
     assert.ok((await node.store.deliveries.countPending()) > 5_000, 'the others are still hearing theirs');
+    // From now on the thread has time to spare, so only their share of all attempts limits the machines.
+    node.load = 0;
     // There are 10,000 pushes, and at most 75 of them are in flight: three quarters of the limit. Each takes 20 ms.
     // While enough pushes wait, exactly 75 are in flight.
     await node.clock.advance(3_500);

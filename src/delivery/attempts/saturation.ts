@@ -10,7 +10,7 @@ export const CHECK_MS = 100;
  * the other work of the thread waits while the thread handles the responses to these attempts. While the thread is not
  * saturated, the limit grows, up to ATTEMPTS_SHARE of all attempts.
  */
-const ATTEMPTS_MIN = 32;
+const ATTEMPTS_SATURATED = 32;
 const ATTEMPTS_SHARE = 0.75;
 /**
  * The limit right after a start, when V8 has compiled no code and everything must be read from the table. Each
@@ -60,7 +60,7 @@ export class Saturation {
     this.#measured_at = now;
     this.#is_saturated = this.#load() >= SATURATED;
     const grown = Math.ceil(this.#attempts_max * (this.#is_saturated ? GROWTH_SATURATED : GROWTH));
-    this.#attempts_max = Math.min(this.#attempts_most, this.#is_saturated ? Math.min(ATTEMPTS_MIN, grown) : grown);
+    this.#attempts_max = Math.min(this.#attempts_most, this.#is_saturated ? Math.min(ATTEMPTS_SATURATED, grown) : grown);
     return this.#is_saturated;
   }
 }
