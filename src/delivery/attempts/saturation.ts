@@ -60,7 +60,10 @@ export class Saturation {
     this.#measured_at = now;
     this.#is_saturated = this.#load() >= SATURATED;
     const grown = Math.ceil(this.#attempts_max * (this.#is_saturated ? GROWTH_SATURATED : GROWTH));
-    this.#attempts_max = Math.min(this.#attempts_most, this.#is_saturated ? Math.min(ATTEMPTS_SATURATED, grown) : grown);
+    this.#attempts_max = Math.min(
+      this.#attempts_most,
+      this.#is_saturated ? Math.min(ATTEMPTS_SATURATED, grown) : grown,
+    );
     return this.#is_saturated;
   }
 }
