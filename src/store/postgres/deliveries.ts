@@ -27,7 +27,7 @@ import { laneHeads } from './lane_heads.ts';
 import { pruning } from './pruning.ts';
 import { recovery, RESET } from './recovery.ts';
 import { requeue } from '../rows/recovery.ts';
-import { EXPIRED, partOfLane, QUEUED_AGAIN } from './pending/pending_deliveries.ts';
+import { EXPIRED, type PartOfLane, partOfLane, QUEUED_AGAIN } from './pending/pending_deliveries.ts';
 
 const QUEUED_COLUMNS = `
   d.delivery_no, d.message_no, d.meeting_id, d.seq, d.instance_id, d.target_agents, d.expires_at, d.attempt_count, d.answered_badly,
@@ -39,9 +39,12 @@ const QUEUED_COLUMNS = `
  */
 const CHARS = 'length(lane.message) + length(lane.target_agents)';
 
-/** The condition that the delivery `d` is in a lane. */
-const IN_LANE = (lane: string): string =>
-  `d.partition_no = ${lane}.partition_no AND d.instance_id = ${lane}.instance_id AND d.meeting_id = ${lane}.meeting_id`;
+/** @param lane the name of a table whose rows are lanes */
+const partAfter = (lane: string): PartOfLane => ({
+  condition: `d.partition_no = ${lane}.partition_no AND d.instance_id = ${lane}.instance_id AND d.meeting_id = ${lane}.meeting_id`,
+  meeting_id: `${lane}.meeting_id`,
+  after_seq: `${lane}.after_seq`,
+});
 
 /**
  * Pages of many lanes at once. The statement ends a page when its deliveries reach the limit in characters. JavaScript
@@ -53,7 +56,7 @@ const LOAD_LANES = statement(`
     CROSS JOIN LATERAL (
       SELECT q.* FROM (
         SELECT lane.*, sum(${CHARS}) OVER (ORDER BY lane.seq) - (${CHARS}) AS chars_before FROM (
-          SELECT ${QUEUED_COLUMNS} FROM (${partOfLane(DELIVERY_COLUMNS.join(', '), `${IN_LANE('r')} AND d.seq > r.after_seq`, 'ASC', 'r.page_limit')}) d
+          SELECT ${QUEUED_COLUMNS} FROM (${partOfLane(DELIVERY_COLUMNS.join(', '), partAfter('r'), 'ASC', 'r.page_limit')}) d
             JOIN messages m ON m.message_no = d.message_no ORDER BY d.seq) lane) q
       WHERE q.chars_before < ${LANE_PAGE_CHARS_MAX}) page
   ORDER BY r.place, page.seq`);
@@ -105,12 +108,11 @@ const BOUND_ASIDE = statement(`
 /** Lanes as a table, each with the seq up to which it was checked. */
 const LANES =
   'unnest($partitions::smallint[], $instance_ids::text[], $meeting_ids::text[], $after_seqs::bigint[]) AS lane(partition_no, instance_id, meeting_id, after_seq)';
-const UNCHECKED = `${IN_LANE('lane')} AND d.seq > lane.after_seq`;
 
 /** The lanes whose first delivery has expired. */
 const EXPIRED_LANES = statement(`
   SELECT lane.instance_id, lane.meeting_id, lane.after_seq AS seq FROM ${LANES}
-    CROSS JOIN LATERAL (${partOfLane('d.expires_at, d.seq', UNCHECKED, 'ASC', '1')}) head
+    CROSS JOIN LATERAL (${partOfLane('d.expires_at, d.seq', partAfter('lane'), 'ASC', '1')}) head
   WHERE head.expires_at <= $now_ms`);
 
 /**
@@ -122,7 +124,7 @@ const EXPIRE_LANES = statement(`
   WHERE state = 'pending' AND delivery_no = ANY (ARRAY(
     SELECT up.delivery_no FROM ${LANES}
       CROSS JOIN LATERAL (
-        SELECT front.delivery_no, bool_and(front.expires_at <= $now_ms) OVER (ORDER BY front.seq) AS is_up FROM (${partOfLane('d.delivery_no, d.expires_at, d.seq', UNCHECKED, 'ASC', '$front_max')}) front) up
+        SELECT front.delivery_no, bool_and(front.expires_at <= $now_ms) OVER (ORDER BY front.seq) AS is_up FROM (${partOfLane('d.delivery_no, d.expires_at, d.seq', partAfter('lane'), 'ASC', '$front_max')}) front) up
     WHERE up.is_up)) RETURNING instance_id, meeting_id, seq`);
 
 /**

@@ -39,7 +39,12 @@ const BEHIND = statement(`
   WITH behind AS (
     ${partOfLane(
       'd.seq, d.expires_at, d.message_no',
-      'd.partition_no = $partition_no AND d.instance_id = $instance_id AND d.meeting_id = $meeting_id AND d.seq > $seq AND d.expires_at >= $expires_at',
+      {
+        condition:
+          'd.partition_no = $partition_no AND d.instance_id = $instance_id AND d.meeting_id = $meeting_id AND d.expires_at >= $expires_at',
+        meeting_id: '$meeting_id',
+        after_seq: '$seq',
+      },
       'DESC',
       '$rows_max',
     )})

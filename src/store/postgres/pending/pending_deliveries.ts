@@ -68,18 +68,29 @@ const PENDING_VIEW = `
     UNION ALL SELECT ${COLUMNS} FROM fresh_deliveries
     UNION ALL SELECT ${COLUMNS} FROM noted_deliveries WHERE aside = 1;`;
 
+/** The pending deliveries of a lane that have a seq above `after_seq`. All fields are SQL. */
+export interface PartOfLane {
+  /** Chooses the lane by the columns of `d`. */
+  condition: string;
+  meeting_id: string;
+  after_seq: string;
+}
+
 /**
  * Selects columns of the first or of the last pending deliveries `d` of a lane. Fresh deliveries are read in the order
  * of their numbers, because their indexes have no other order. In a lane that is also the order of `seq`. So the read
- * ends with the last delivery that is wanted, however many the instance got since the last sweep.
- *
- * @param condition chooses the lane by the columns of `d`
+ * ends with the last delivery that is wanted, however many the instance got since the last sweep. And it begins at the
+ * number of the first message that is wanted, so it skips what was settled since the last sweep: the numbers of the
+ * deliveries of a message follow the number of the message.
  */
-export function partOfLane(columns: string, condition: string, order: 'ASC' | 'DESC', limit: string): string {
+export function partOfLane(columns: string, part: PartOfLane, order: 'ASC' | 'DESC', limit: string): string {
+  const { meeting_id, after_seq } = part;
+  const condition = `${part.condition} AND d.seq > ${after_seq}`;
+  const first_no = `(SELECT m.message_no FROM messages m WHERE m.meeting_id = ${meeting_id} AND m.seq > ${after_seq} ORDER BY m.seq LIMIT 1)`;
   const first = `ORDER BY seq ${order} LIMIT ${limit}`;
   return `
           (SELECT ${columns} FROM noted_deliveries d WHERE ${condition} AND d.aside = 0 ${first})
-          UNION ALL (SELECT ${columns} FROM fresh_deliveries d WHERE ${condition} ORDER BY d.delivery_no ${order} LIMIT ${limit}) ${first}`;
+          UNION ALL (SELECT ${columns} FROM fresh_deliveries d WHERE ${condition} AND d.delivery_no > ${first_no} ORDER BY d.delivery_no ${order} LIMIT ${limit}) ${first}`;
 }
 
 /** What an UPDATE also sets when it queues deliveries again, cancels them, or lets them expire. */
