@@ -34,10 +34,11 @@ const QUEUED_COLUMNS = `
   d.attempts, d.next_attempt_at, m.message, m.timestamp, m.accepted_at, m.from_agent, m.in_reply_to, m.hops, m.trace`;
 
 /**
- * The length of a delivery as PostgreSQL counts it, in characters. `queuedChars` counts UTF-16 units, which are never
- * fewer.
+ * The length of the deliveries before this one as PostgreSQL counts it, in characters. `queuedChars` counts UTF-16
+ * units, which are never fewer.
  */
-const CHARS = 'length(lane.message) + length(lane.target_agents)';
+const charsBefore = (order: string): string =>
+  `coalesce(sum(length(lane.message) + length(lane.target_agents)) OVER (ORDER BY ${order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS chars_before`;
 
 /** @param lane the name of a table whose rows are lanes */
 const partAfter = (lane: string): PartOfLane => ({
@@ -55,7 +56,7 @@ const LOAD_LANES = statement(`
       WITH ORDINALITY AS r(partition_no, instance_id, meeting_id, after_seq, page_limit, place)
     CROSS JOIN LATERAL (
       SELECT q.* FROM (
-        SELECT lane.*, sum(${CHARS}) OVER (ORDER BY lane.seq) - (${CHARS}) AS chars_before FROM (
+        SELECT lane.*, ${charsBefore('lane.seq')} FROM (
           SELECT ${QUEUED_COLUMNS} FROM (${partOfLane(DELIVERY_COLUMNS.join(', '), partAfter('r'), 'ASC', 'r.page_limit')}) d
             JOIN messages m ON m.message_no = d.message_no ORDER BY d.seq) lane) q
       WHERE q.chars_before < ${LANE_PAGE_CHARS_MAX}) page
@@ -66,7 +67,7 @@ const IS_PAUSED = 'EXISTS (SELECT 1 FROM meeting_settings t WHERE t.meeting_id =
 
 const LOAD_ASIDE = statement(`
   SELECT q.* FROM (
-    SELECT lane.*, sum(${CHARS}) OVER (ORDER BY lane.next_attempt_at, lane.delivery_no) - (${CHARS}) AS chars_before FROM (
+    SELECT lane.*, ${charsBefore('lane.next_attempt_at, lane.delivery_no')} FROM (
       SELECT ${QUEUED_COLUMNS} FROM noted_deliveries d JOIN messages m ON m.message_no = d.message_no
       WHERE d.partition_no = $partition_no AND d.instance_id = $instance_id AND d.next_attempt_at <= $now_ms AND d.aside = 1 AND NOT ${IS_PAUSED}
       ORDER BY d.next_attempt_at, d.delivery_no LIMIT $limit) lane) q
