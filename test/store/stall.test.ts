@@ -80,7 +80,7 @@ test('a readiness check gets its answer after 3 s', (t) => {
   const { pass, call } = watched(t);
   const ping = call('storage.touch');
   pass(3_500);
-  assert.deepEqual(ping.failed, [inDoubt()]);
+  assert.deepEqual(ping.failed, [stalled()]);
   pass(10_000);
   assert.equal(ping.failed.length, 1);
 });

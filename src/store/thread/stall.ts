@@ -78,7 +78,7 @@ export class StallWatch implements Stall {
   begin(name: string): Wait {
     this.#timer ??= setInterval(() => this.#look(), TICK_MS).unref();
     const is_sign = this.#signs === 'all' || this.#signs.has(name);
-    return { since: this.#tick, is_sign: is_sign, ticks_max: REJECTED_AFTER_TICKS[name] ?? Infinity };
+    return { since: this.#tick, is_sign, ticks_max: REJECTED_AFTER_TICKS[name] ?? Infinity };
   }
 
   onReplies(): void {
@@ -109,14 +109,14 @@ export class StallWatch implements Stall {
       if (waiting === null || this.#tick - waiting.since <= waiting.ticks_max) continue;
       // A reply that still arrives is ignored.
       waiting.ticks_max = Infinity;
-      waiting.reject(inDoubt());
+      waiting.reject(this.#tick - waiting.since > LONG_TICKS ? inDoubt() : stalled());
     }
     if (!this.#is_stalled) return;
     for (const listener of this.#listeners) listener(longest > LONG_TICKS);
   }
 }
 
-/** The error of a call that did not reach the storage. */
+/** The error of a call that did not reach the storage, or that would change nothing that lasts. */
 export function stalled(): StoreError {
   return new StoreError('STORE_STALLED', 'the storage has not answered for 3 seconds');
 }
