@@ -1,4 +1,5 @@
 /** Makes tables from figures: medians with the lowest and the highest value, and whether the targets are met. */
+import { cpus, release, totalmem } from 'node:os';
 import { median } from '../measure/figures.ts';
 import type { Column, Scenario, Target } from '../scenarios/scenario.ts';
 
@@ -21,6 +22,8 @@ export interface ScenarioResult {
   name: string;
   title: string;
   date: string;
+  /** The processors, the memory and the systems that made the figures. */
+  machine: string;
   rounds: number;
   seconds: number;
   columns: Column[];
@@ -47,14 +50,21 @@ function roundsOf(rows: readonly RowResult[], name: string, figure: string): (nu
   return rows.find((row) => row.name === name)?.figures[figure] ?? [];
 }
 
+function machine(): string {
+  const { model } = cpus()[0]!;
+  return `${cpus().length} × ${model}, ${Math.round(totalmem() / 2 ** 30)} GiB, Linux ${release()}, Node ${process.versions.node}`;
+}
+
 export function resultOf(scenario: Scenario, rows: RowResult[], rounds: number, seconds: number): ScenarioResult {
   const { name, title, columns, targets } = scenario;
   const date = new Date().toISOString();
-  return { name, title, date, rounds, seconds, columns, rows, targets: targets.map((target) => judge(target, rows)) };
+  const judged = targets.map((target) => judge(target, rows));
+  return { name, title, date, machine: machine(), rounds, seconds, columns, rows, targets: judged };
 }
 
 /** A scenario as Markdown: a table, then its targets. */
-export function markdownOf({ name, title, columns, rows, targets, rounds, seconds, date }: ScenarioResult): string {
+export function markdownOf(result: ScenarioResult): string {
+  const { name, title, columns, rows, targets, rounds, seconds, date, machine } = result;
   const shown = columns.filter(
     ({ figure, only_if_any }) =>
       only_if_any !== true || rows.some((row) => row.figures[figure]?.some((value) => value)),
@@ -71,7 +81,7 @@ export function markdownOf({ name, title, columns, rows, targets, rounds, second
   return [
     `### (${name}) ${title}`,
     '',
-    `${date.slice(0, 16).replace('T', ' ')} UTC, ${rounds} rounds of ${seconds} s; median (least to most).`,
+    `${date.slice(0, 16).replace('T', ' ')} UTC, ${rounds} rounds of ${seconds} s; median (least to most). ${machine}.`,
     '',
     line(table[0]!),
     rule,

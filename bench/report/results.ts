@@ -1,12 +1,10 @@
 /** Writes each run as JSON, and updates the results that the repository keeps. */
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
-import { cpus, release, totalmem } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { format, resolveConfig } from 'prettier';
 import { markdownOf, type ScenarioResult } from './report.ts';
 
 interface Results {
-  machine: string;
   scenarios: ScenarioResult[];
 }
 
@@ -14,11 +12,6 @@ const DIRECTORY = new URL('../results/', import.meta.url);
 const SAVED = new URL('saved.json', DIRECTORY);
 const DOCUMENT = new URL('../../docs/benchmarks.md', import.meta.url);
 const TABLES = /(<!-- results -->\n)[^]*?(<!-- end of results -->)/;
-
-function machine(): string {
-  const { model } = cpus()[0]!;
-  return `${cpus().length} × ${model}, ${Math.round(totalmem() / 2 ** 30)} GiB, Linux ${release()}, Node ${process.versions.node}`;
-}
 
 /**
  * Writes a run to a file. With `save`, the scenarios of the run also replace their previous results in
@@ -28,7 +21,7 @@ function machine(): string {
  */
 export async function writeResults(scenarios: ScenarioResult[], save: boolean): Promise<string> {
   await mkdir(DIRECTORY, { recursive: true });
-  const results: Results = { machine: machine(), scenarios };
+  const results: Results = { scenarios };
   const name = `${new Date().toISOString().slice(0, 19).replaceAll(':', '')}.json`;
   const file = fileURLToPath(new URL(name, DIRECTORY));
   await writeFile(file, `${JSON.stringify(results, null, 2)}\n`);
@@ -36,7 +29,7 @@ export async function writeResults(scenarios: ScenarioResult[], save: boolean): 
   return file;
 }
 
-async function saveResults({ machine, scenarios }: Results): Promise<void> {
+async function saveResults({ scenarios }: Results): Promise<void> {
   const previous = await readFile(SAVED, 'utf8').then(
     (text) => (JSON.parse(text) as Results).scenarios,
     () => [],
@@ -44,8 +37,8 @@ async function saveResults({ machine, scenarios }: Results): Promise<void> {
   const names = new Set(scenarios.map(({ name }) => name));
   const kept = [...previous.filter(({ name }) => !names.has(name)), ...scenarios];
   kept.sort((a, b) => (a.name < b.name ? -1 : 1));
-  await writeFormatted(SAVED, JSON.stringify({ machine, scenarios: kept } satisfies Results));
-  const tables = [`Machine: ${machine}.`, ...kept.map(markdownOf)].join('\n\n');
+  await writeFormatted(SAVED, JSON.stringify({ scenarios: kept } satisfies Results));
+  const tables = kept.map(markdownOf).join('\n\n');
   const document = await readFile(DOCUMENT, 'utf8');
   await writeFormatted(
     DOCUMENT,
