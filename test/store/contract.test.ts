@@ -757,6 +757,12 @@ function holdsTheContract(engine: EngineUnderTest): void {
       assert.equal(await store.deliveries.countRecoverable(all, 9), 0);
     });
 
+    test('is not recovered when the delivery was cancelled just afterwards', async (t) => {
+      const { store } = await ended({ state: 'cancelled', reason: 'superseded' }, t);
+      const all = { instance_id: 'i', since_ms: 0, until_ms: NEVER };
+      assert.equal(await store.deliveries.countRecoverable(all, 9), 0);
+    });
+
     test('counts: one that the receiver refused keeps that reason', async (t) => {
       const { row } = await ended({ state: 'failed', reason: 'not_200' }, t);
       assert.deepEqual(shown(row), ['failed', 'not_200', 1, WALL + 9]);

@@ -970,6 +970,46 @@ describe('tables that have grown since the plans were made', () => {
   }
 });
 
+/** A lane with thirty deliveries. Another client settles the first of them while a change is made. */
+async function thirtyWaiting(t: TestContext) {
+  const url = await makeDatabase();
+  const store = await open(t, url);
+  await meeting(store, 'm', 'i');
+  await store.messages.accept(messages('m', 30));
+  const other = new pg.Client(url);
+  await other.connect();
+  t.after(() => other.end());
+  const WAITING = `SELECT count(*)::int AS n FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`;
+  const whileOneIsSettled = async <Result>(change: () => Promise<Result>): Promise<Result> => {
+    await other.query('BEGIN');
+    await other.query("UPDATE deliveries SET state = 'delivered', noted = 0, settled_at = 1 WHERE seq = 1");
+    const changed = change();
+    await until(
+      'the change to wait for the settlement',
+      async () => (await sql<{ n: number }>(url, WAITING))[0]!.n,
+      (count) => count === 1,
+    );
+    await other.query('COMMIT');
+    return changed;
+  };
+  return { store, whileOneIsSettled };
+}
+
+test('a step of a drop drops as many as it may, also when some of them are settled meanwhile', async (t) => {
+  const { store, whileOneIsSettled } = await thirtyWaiting(t);
+  const waiting = { meeting_id: 'm', up_to: await store.messages.last() };
+  const drop = () => store.deliveries.drop(waiting, 20, 1);
+  const lanes = await whileOneIsSettled(drop);
+  assert.deepEqual(
+    lanes.map(({ count }) => count),
+    [20],
+  );
+  assert.deepEqual(
+    (await drop()).map(({ count }) => count),
+    [9],
+  );
+});
+
 describe('an instance that is removed while others send', () => {
   test('leaves nothing pending behind, however many nodes send', async (t) => {
     const url = await makeDatabase();
@@ -981,6 +1021,14 @@ describe('an instance that is removed while others send', () => {
       await Promise.all(sends);
       assert.equal(await a.deliveries.countPending(), 0, `round ${round}`);
     }
+  });
+
+  test('leaves nothing pending behind when deliveries are settled meanwhile', async (t) => {
+    const { store, whileOneIsSettled } = await thirtyWaiting(t);
+    const { done, cancelled } = await whileOneIsSettled(() => store.instances.remove('i', 20, 1));
+    assert.deepEqual([done, cancelled], [false, 19]);
+    assert.equal((await store.instances.remove('i', 20, 1)).done, true);
+    assert.equal(await store.deliveries.countPending(), 0);
   });
 
   for (const excludes of [true, false]) {

@@ -180,6 +180,11 @@ const CANCEL = statement(`
   WHERE state = 'pending' AND delivery_no = ANY (ARRAY(SELECT delivery_no FROM pending_deliveries
     WHERE partition_no = $partition_no AND instance_id = $instance_id LIMIT $limit))`);
 
+/** A CANCEL that changed fewer rows than it may has not found all, if others settled some of its rows meanwhile. */
+const HAS_PENDING = statement(
+  'SELECT 1 FROM pending_deliveries WHERE partition_no = $partition_no AND instance_id = $instance_id LIMIT 1',
+);
+
 const DELETE_MEMBERSHIPS = statement('DELETE FROM memberships WHERE instance_id = $instance_id');
 const DELETE = statement('DELETE FROM instances WHERE instance_id = $instance_id');
 
@@ -352,8 +357,10 @@ export function instanceOperations(
       });
       if (switched_off === 0) return { existed: false, done: true, cancelled: 0 };
       notifyOf(instance_id, false, true);
-      const cancelled = await session.run(CANCEL, { ...withPartition(instance_id), wall_ms, limit });
-      if (cancelled >= limit) return { existed: true, done: false, cancelled };
+      const key = withPartition(instance_id);
+      const cancelled = await session.run(CANCEL, { ...key, wall_ms, limit });
+      const is_left = cancelled >= limit || (await session.one(HAS_PENDING, key)) !== undefined;
+      if (is_left) return { existed: true, done: false, cancelled };
       await session.run(DELETE_MEMBERSHIPS, { instance_id });
       await session.run(DELETE, { instance_id });
       return { existed: true, done: true, cancelled };

@@ -37,7 +37,8 @@ const requeued = (found: string) =>
   statement(`${requeue(QUEUED_AGAIN)} state <> 'pending' AND delivery_no = ANY (ARRAY(${found}))`);
 const counted = (found: string) => statement(`SELECT count(*) AS count FROM (${found}) found`);
 
-const FAILED_IN = failedIn('failed_deliveries WHERE true', 'failed_at');
+/** A cancellation that comes just after the expiry of its delivery leaves a cancelled delivery with `failed_at`. */
+const FAILED_IN = failedIn("failed_deliveries WHERE state = 'failed'", 'failed_at');
 const OF_TIME = { requeue: requeued(FAILED_IN), count: counted(FAILED_IN) };
 const OF_CHOSEN = { requeue: requeued(CHOSEN), count: counted(CHOSEN) };
 

@@ -17,6 +17,7 @@ const OF_INSTANCE = `instances s ${OF_INSTANCES} WHERE s.instance_id = $instance
 
 interface Source {
   count: Statement;
+  any: Statement;
   drop: Statement;
 }
 
@@ -26,6 +27,7 @@ function sourceFrom(from: string): Source {
       AND EXISTS (SELECT 1 FROM instances WHERE instances.instance_id = s.instance_id AND ${IS_OWNED})`;
   return {
     count: statement(`SELECT count(*) AS count ${pending}`),
+    any: statement(`SELECT 1 ${pending} LIMIT 1`),
     drop: statement(`
       UPDATE deliveries SET state = 'cancelled', reason = 'dropped', next_attempt_at = NULL, settled_at = $wall_ms${CANCELLED}
       WHERE state = 'pending' AND delivery_no = ANY (ARRAY(SELECT d.delivery_no ${pending} LIMIT $limit))
@@ -67,11 +69,18 @@ export async function dropWaiting(
   owner_scope: OwnerScope | null | undefined,
 ): Promise<EndedInLane[]> {
   const dropped = new EndedInLanes();
-  const values = { ...keysOf(waiting), up_to_no, ...ownedBy(owner_scope), wall_ms, limit };
-  const rows = await session.all<LaneKey>(sourceOf(waiting).drop, values);
-  for (const lane of rows) dropped.add(lane, 1);
+  const values = { ...keysOf(waiting), up_to_no, ...ownedBy(owner_scope), wall_ms };
+  const { any, drop } = sourceOf(waiting);
+  let left = limit;
+  // Others may settle some of the rows that a statement has found. Then it changes fewer rows than it may, although
+  // there are more.
+  do {
+    const rows = await session.all<LaneKey>(drop, { ...values, limit: left });
+    for (const lane of rows) dropped.add(lane, 1);
+    left -= rows.length;
+  } while (left > 0 && (await session.one(any, values)) !== undefined);
   const { instance_id, meeting_id } = waiting;
-  if (rows.length === 0) return [];
+  if (left === limit) return [];
   if (meeting_id !== undefined) session.messages.push({ kind: 'meeting', meeting_id });
   else session.messages.push({ kind: 'instance', instance_id: instance_id as string, lifts: false, requeued: true });
   return dropped.list();

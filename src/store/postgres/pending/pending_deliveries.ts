@@ -80,17 +80,17 @@ export interface PartOfLane {
  * Selects columns of the first or of the last pending deliveries `d` of a lane. Fresh deliveries are read in the order
  * of their numbers, because their indexes have no other order. In a lane that is also the order of `seq`. So the read
  * ends with the last delivery that is wanted, however many the instance got since the last sweep. And it begins at the
- * number of the first message that is wanted, so it skips what was settled since the last sweep: the numbers of the
- * deliveries of a message follow the number of the message.
+ * number of the message with the seq `after_seq`, so it skips what was settled since the last sweep: the deliveries of
+ * later messages of the meeting have higher numbers. When that message is gone, the read begins at the mark.
  */
 export function partOfLane(columns: string, part: PartOfLane, order: 'ASC' | 'DESC', limit: string): string {
   const { meeting_id, after_seq } = part;
   const condition = `${part.condition} AND d.seq > ${after_seq}`;
-  const first_no = `(SELECT m.message_no FROM messages m WHERE m.meeting_id = ${meeting_id} AND m.seq > ${after_seq} ORDER BY m.seq LIMIT 1)`;
+  const after_no = `coalesce((SELECT m.message_no FROM messages m WHERE m.meeting_id = ${meeting_id} AND m.seq = ${after_seq}), 0)`;
   const first = `ORDER BY seq ${order} LIMIT ${limit}`;
   return `
           (SELECT ${columns} FROM noted_deliveries d WHERE ${condition} AND d.aside = 0 ${first})
-          UNION ALL (SELECT ${columns} FROM fresh_deliveries d WHERE ${condition} AND d.delivery_no > ${first_no} ORDER BY d.delivery_no ${order} LIMIT ${limit}) ${first}`;
+          UNION ALL (SELECT ${columns} FROM fresh_deliveries d WHERE ${condition} AND d.delivery_no > ${after_no} ORDER BY d.delivery_no ${order} LIMIT ${limit}) ${first}`;
 }
 
 /** What an UPDATE also sets when it queues deliveries again, cancels them, or lets them expire. */
