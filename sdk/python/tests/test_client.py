@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta, timezone
@@ -71,6 +71,18 @@ def test_all_walks_through_the_pages(client: ConvokeClient) -> None:
         f"page-{number}" for number in range(5)
     ]
     assert len(list(client.all_meeting_instances("pages", limit=3))) == 5
+
+
+def test_a_list_in_a_query_is_that_list(client: ConvokeClient) -> None:
+    client.register(instance_id="listed", instance_name="x", agent_ids=["anna", "ben", "cleo"], transport="pull")
+    client.join_meeting(instance_id="listed", meeting_id="listed", agent_ids=["anna", "ben", "cleo"])
+    cases: list[tuple[Sequence[str], list[str]]] = [
+        (["anna"], ["anna"]),
+        (("anna", "ben"), ["anna", "ben"]),
+        ([], ["anna", "ben", "cleo"]),
+    ]
+    for target_agents, expected in cases:
+        assert [each.target_agents for each in client.explain("listed", target_agents=target_agents).data] == [expected]
 
 
 def test_an_error_has_the_code_and_names_the_field(client: ConvokeClient) -> None:

@@ -61,7 +61,9 @@ class Target:
         words = {
             name: str(value).lower() if isinstance(value, bool) else value for name, value in (query or {}).items()
         }
-        return f"{self.base_url}{path}{'?' if words else ''}{urlencode(words, quote_via=quote)}"
+        # `doseq` repeats a parameter for each value of a list.
+        text = urlencode(words, doseq=True, quote_via=quote)
+        return f"{self.base_url}{path}{'?' if text else ''}{text}"
 
     def link_here(self, link: str) -> str:
         """The link of an invite, with the address at which this client reaches the service."""
