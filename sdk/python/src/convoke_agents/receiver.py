@@ -43,9 +43,9 @@ class Receiver:
     and `handle_async` for a view of your own.
 
     A push may arrive more than once. If its webhook-id was handled, it gets the first response again, without a call of
-    the function. If the first call still runs, it waits for that call. If the first call raised, the function is called
-    again. This memory ends with the process, and each worker process has its own, so an agent that must never act twice
-    has to remember the webhook_id itself.
+    the function. If the first call still runs, it waits for that call, even when the request of that call was given up.
+    If the first call raised, the function is called again. This memory ends with the process, and each worker process
+    has its own, so an agent that must never act twice has to remember the webhook_id itself.
 
     Responses: 200 when the push was handled, 400 when the request is genuine but no push, 401 when it is not genuine,
     405 and 413, and 500 when the function raised.
@@ -90,6 +90,7 @@ class Receiver:
         self._lock = threading.Lock()
         self._handled: Remembered[str | None] = Remembered(remember_s, remembered_max, lambda text: text, now)
         self._running: dict[str, Future[str | None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self.asgi = AsgiApp(self)
         """An ASGI application that responds at every path: mount it, or serve it alone."""
         self.wsgi = WsgiApp(self)
@@ -106,13 +107,21 @@ class Receiver:
         return _response_of(call)
 
     async def handle_async(self, method: str, headers: Mapping[str, str], body: bytes) -> Response:
-        """The response to a request, in asyncio. A function that blocks runs in a thread."""
+        """The response to a request, in asyncio. A function that blocks runs in a thread.
+
+        When the request is cancelled, as some servers do when the sender disconnects, the function runs to its end.
+        """
         push = self._push(method, headers, body)
         if isinstance(push, Response):
             return push
         call, is_mine = self._call_of(push)
         if is_mine:
-            await self._run_async(push, call)
+            # The call continues even when this request is given up: a repetition of the push waits for it. The event
+            # loop itself does not keep its tasks.
+            task = asyncio.ensure_future(self._run_async(push, call))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            await asyncio.shield(task)
         else:
             with suppress(Exception):
                 # The call continues even when this request is given up.
@@ -186,7 +195,7 @@ class Receiver:
         with self._lock:
             self._running.pop(push.webhook_id, None)
         if not isinstance(error, Exception):
-            # The program ends, or this request is cancelled.
+            # The program or its event loop ends, or something else cancelled what the function awaits.
             call.set_exception(RuntimeError("the call was given up"))
             raise error
         call.set_exception(error)
