@@ -137,6 +137,10 @@ def test_keys_and_invites(own_service: Service) -> None:
         assert admin.list_invites().data[0].state == "redeemed"
 
 
+def test_the_metrics_come_as_the_text_that_they_are(client: ConvokeClient) -> None:
+    assert "\nconvoke_deliveries_pending " in client.metrics()
+
+
 def test_a_backup_is_read_in_pieces(client: ConvokeClient) -> None:
     backup = client.begin_backup()
     while True:
@@ -296,16 +300,27 @@ def test_a_success_of_something_that_is_not_convoke_is_none() -> None:
         "send": lambda client: client.send_message("a", {}),
         "list": lambda client: client.list_instances(),
         "delete": lambda client: client.delete_instance("i"),
+        "backup": lambda client: client.fetch_backup("b"),
+        "metrics": lambda client: client.metrics(),
     }
+    others = "send list backup metrics"
     page = (200, {"content-type": "text/html"}, "<html>")
     health = (200, {"content-type": "application/json"}, '{"status": "ok"}')
     nothing: tuple[int, dict[str, str], str] = (204, {}, "")
-    for answer, names in ((page, "send list delete"), (health, "send list delete"), (nothing, "send list")):
+    for answer, names in ((page, f"{others} delete"), (health, f"{others} delete"), (nothing, others)):
         for name in names.split():
             with scripted(answer) as (url, _), ConvokeClient(url, send_attempts_max=1) as client:
                 with pytest.raises(ConvokeError) as caught:
                     calls[name](client)
                 assert (caught.value.code, caught.value.status) == ("unexpected_response", answer[0]), (answer, name)
+
+
+@pytest.mark.anyio
+async def test_a_page_of_something_else_is_no_backup_for_the_async_client_either() -> None:
+    with scripted((200, {"content-type": "text/html"}, "<html>")) as (url, _):
+        async with AsyncConvokeClient(url) as client:
+            with pytest.raises(ConvokeError, match=r"^unexpected_response \(200\)"):
+                await client.fetch_backup("b")
 
 
 def test_why_the_service_was_not_reached_is_said() -> None:

@@ -13,7 +13,7 @@ from convoke_agents.events import FeedEvent, listen
 from convoke_agents.given import given
 from convoke_agents.models import BackupProgress, Diagnosis, InviteWithLink, Message, RedeemedInvite, SentMessage
 from convoke_agents.pull import AsyncPulling, OnConnection
-from convoke_agents.requests import TEST_TIMEOUT_S, TIMEOUT_S, AsyncRequests, Target, read, segment
+from convoke_agents.requests import TEST_TIMEOUT_S, TIMEOUT_S, AsyncRequests, Target, is_backup, read, segment
 from convoke_agents.sending import (
     SEND_ATTEMPTS_MAX,
     RawJson,
@@ -197,7 +197,7 @@ class AsyncConvokeClient(AsyncOperations):
     async def _pieces(self, url: str) -> AsyncIterator[Any]:
         """The progress; or None, and then the pieces of the copy."""
         async with self._requests.open("GET", url) as response:
-            if response.status_code != 200:
+            if not is_backup(response):
                 text = (await response.aread()).decode(errors="replace")
                 yield read(response, text, url, BackupProgress)
                 return

@@ -14,7 +14,7 @@ from convoke_agents.given import given
 from convoke_agents.models import BackupProgress, Diagnosis, InviteWithLink, Message, RedeemedInvite, SentMessage
 from convoke_agents.operations import Operations
 from convoke_agents.pull import AsyncPulling, OnConnection
-from convoke_agents.requests import TEST_TIMEOUT_S, TIMEOUT_S, Requests, Target, read, segment
+from convoke_agents.requests import TEST_TIMEOUT_S, TIMEOUT_S, Requests, Target, is_backup, read, segment
 from convoke_agents.sending import (
     SEND_ATTEMPTS_MAX,
     RawJson,
@@ -266,7 +266,7 @@ class ConvokeClient(Operations):
     def _pieces(self, url: str) -> Iterator[Any]:
         """The progress; or None, and then the pieces of the copy."""
         with self._requests.open("GET", url) as response:
-            if response.status_code != 200:
+            if not is_backup(response):
                 text = response.read().decode(errors="replace")
                 yield read(response, text, url, BackupProgress)
                 return

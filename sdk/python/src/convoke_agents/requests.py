@@ -106,12 +106,20 @@ def read(response: httpx.Response, text: str, url: str, into: type[T] | None) ->
             raise error_from_proxy(response, url)
         return None  # type: ignore[return-value]
     if into is str:
+        # The metrics are the only text.
+        if not text.startswith("# HELP "):
+            raise error_from_proxy(response, url)
         return text  # type: ignore[return-value]
     assert issubclass(into, BaseModel)
     try:
         return into.model_validate(parse_json(text))
     except (ValueError, ValidationError) as error:
         raise error_from_proxy(response, url) from error
+
+
+def is_backup(response: httpx.Response) -> bool:
+    """Whether the body is the copy of a backup. A proxy may respond with 200 and a page of its own."""
+    return response.status_code == 200 and response.headers.get("content-type") == "application/octet-stream"
 
 
 def overloaded_wait_s(error: ConvokeError, attempt: int, attempts_max: int) -> float | None:
