@@ -782,6 +782,25 @@ describe('sendMany', () => {
     assert.equal(new Set(own_keys).size, 700);
   });
 
+  test('each request of a long list has all tries, however many failed before it', async (t) => {
+    const busy = problem(503, 'overloaded');
+    const answers = [1, 2, 3].flatMap(() => [busy, storedAll]);
+    const { client, seen } = await start(t, inTurn(...answers), { send_attempts_max: 2 });
+    const results = await client.sendMany(many(1500));
+    assert.deepEqual(new Set(results.map(({ status }) => status)), new Set(['fulfilled']));
+    assert.equal(seen.length, 6);
+  });
+
+  test('the tries start again when a part of a request was stored', async (t) => {
+    const stored = { status: 201, message: SENT };
+    const busy = { status: 503, problem: { ...details, status: 503, code: 'overloaded' }, retry_after_s: 2 };
+    const answers = [[stored, busy, busy], [stored, busy], [busy], [stored]].map((results) => json(200, { results }));
+    const { client, seen } = await start(t, inTurn(...answers), { send_attempts_max: 3 });
+    const results = await client.sendMany(many(3));
+    assert.deepEqual(new Set(results.map(({ status }) => status)), new Set(['fulfilled']));
+    assert.equal(seen.length, 4);
+  });
+
   test('divides a long list, by number and by size, and keeps its order', async (t) => {
     const { client, seen } = await start(t, storedAll);
     await client.sendMany(many(1100));

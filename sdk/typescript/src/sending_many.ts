@@ -32,7 +32,8 @@ interface Again {
 
 /**
  * Sends messages in their order, as many in one request as a request may have. When messages of a request may be tried
- * again, the next request begins with these messages, with the same idempotency keys.
+ * again, the next request begins with these messages, with the same idempotency keys. When no try is left, the messages
+ * behind are not sent either.
  *
  * @returns a result for each, in the order of the list; a reason is a ConvokeError
  * @throws the reason of the signal
@@ -43,26 +44,20 @@ export async function sendMany(
   items: readonly Item[],
   { signal }: CallOptions = {},
 ): Promise<PromiseSettledResult<SentMessage>[]> {
-  for (let attempt = 1; ; attempt++) {
-    const again = await sendOpen(requests, items, attempt, signal);
-    if (again !== null && attempt < send_attempts_max) await sleep(again.wait_ms, signal);
-    else return items.map((item) => item.result ?? failed(item, (again as Again).error));
-  }
-}
-
-/** Sends the messages that have no result yet, until one of them must be tried again. */
-async function sendOpen(
-  requests: Requests,
-  items: readonly Item[],
-  attempt: number,
-  signal: AbortSignal | undefined,
-): Promise<Again | null> {
+  let attempt = 1;
+  let again: Again | null = null;
   for (;;) {
     const request = nextRequest(items);
-    if (request.length === 0) return null;
-    const again = await sendRequest(requests, request, attempt, signal);
-    if (again !== null) return again;
+    if (request.length === 0) break;
+    again = await sendRequest(requests, request, attempt, signal);
+    // The service takes messages, so those behind have all their tries, as in a send of each by itself.
+    if (request.some(({ result }) => result !== null)) attempt = 1;
+    if (again === null) continue;
+    if (attempt >= send_attempts_max) break;
+    await sleep(again.wait_ms, signal);
+    attempt++;
   }
+  return items.map((item) => item.result ?? failed(item, (again as Again).error));
 }
 
 /** The first items without a result, as many as one request takes. */
