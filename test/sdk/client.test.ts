@@ -268,6 +268,31 @@ test('a base_url that cannot work is refused when the client is made', () => {
   }
 });
 
+test('the link of an invite may be written in another way than base_url', async () => {
+  const asked: unknown[] = [];
+  const fetch = async (url: unknown, init?: RequestInit) => {
+    asked.push([url, init?.body]);
+    return Response.json(ANY);
+  };
+  const client = new ConvokeClient({ base_url: 'https://Annas-MacBook.local/Convoke', fetch });
+  const links = ['https://Annas-MacBook.local/Convoke/invite/S', 'HTTPS://ANNAS-MACBOOK.LOCAL:443/Convoke/invite/S/'];
+  for (const link of links) await client.redeemInvite(link);
+  const request = ['https://annas-macbook.local/Convoke/api/v1/invites/redeem/', '{"secret":"S"}'];
+  assert.deepEqual(asked, [request, request]);
+  for (const link of [
+    'http://annas-macbook.local/Convoke/invite/S',
+    'https://annas-macbook.local:8080/Convoke/invite/S',
+    'https://annas-macbook.local/convoke/invite/S',
+    'https://annas-macbook.local.example/Convoke/invite/S',
+    '/invite/S',
+    '',
+  ]) {
+    const message = 'a link of an invite begins with https://annas-macbook.local/Convoke/invite/';
+    await assert.rejects(client.redeemInvite(link), { name: 'TypeError', message });
+  }
+  assert.equal(asked.length, 2);
+});
+
 test('an id that would address something else is never sent', async (t) => {
   const { client, seen } = await start(t, json(200, ANY));
   for (const id of ['', '.', '..']) {

@@ -75,7 +75,7 @@ class Service:
 @pytest.fixture(scope="session", autouse=True)
 def _no_proxy() -> None:
     """Everything is on loopback."""
-    os.environ["NO_PROXY"] = "127.0.0.1"
+    os.environ["NO_PROXY"] = "127.0.0.1,localhost"
     for name in list(os.environ):
         if name.startswith("CONVOKE_") and name not in ("CONVOKE_NODE", "CONVOKE_ALONE"):
             del os.environ[name]

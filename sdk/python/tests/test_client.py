@@ -17,6 +17,7 @@ import pytest
 from conftest import DEADLINE_S, Service
 
 from convoke_agents import AsyncConvokeClient, ConvokeClient, ConvokeError, RawJson, models
+from convoke_agents.requests import Target
 
 ODD = "a/b ?#%é…"
 
@@ -170,12 +171,42 @@ async def test_the_async_client_does_the_same(service: Service) -> None:
 
 
 def test_the_address_of_the_service_is_checked() -> None:
-    for url in ("127.0.0.1:8080", "ftp://127.0.0.1", ""):
+    for url in ("127.0.0.1:8080", "ftp://127.0.0.1", "http://127.0.0.1:no", "http://[", ""):
         with pytest.raises(ValueError, match="http or https URL"):
             ConvokeClient(url)
     with pytest.raises(ValueError, match="api_key"):
         ConvokeClient("http://user:password@127.0.0.1")
-    assert ConvokeClient("http://127.0.0.1:8080/convoke/").base_url == "http://127.0.0.1:8080/convoke"
+    for url, base_url in (
+        ("http://127.0.0.1:8080/convoke/", "http://127.0.0.1:8080/convoke"),
+        ("HTTPS://Annas-MacBook.local:443/Convoke", "https://annas-macbook.local/Convoke"),
+        ("http://[::1]:80", "http://[::1]"),
+    ):
+        assert ConvokeClient(url).base_url == base_url
+
+
+REDEEMED = (
+    200,
+    {"content-type": "application/json"},
+    '{"invite_id":"inv_1","instance_id":"anna","meeting_ids":["m"],"agent_ids":["anna"],"api_key":"cvk_x"}',
+)
+
+
+def test_the_link_of_an_invite_may_be_written_in_another_way_than_the_address_of_the_service() -> None:
+    with scripted(REDEEMED, REDEEMED) as (url, asked):
+        port = url.rsplit(":", 1)[1]
+        with ConvokeClient(f"http://LocalHost:{port}") as client:
+            client.redeem_invite(f"http://LOCALHOST:{port}/invite/The-Secret")
+            client.redeem_invite(f"HTTP://localhost:{port}/invite/The-Secret/")
+            for link in (
+                "http://localhost:1/invite/x",
+                "http://localhost:no/invite/x",
+                f"https://localhost:{port}/invite/x",
+                "x",
+            ):
+                with pytest.raises(ValueError, match="a link of an invite begins with"):
+                    client.redeem_invite(link)
+    assert [body for _, body in asked] == [{"secret": "The-Secret"}] * 2
+    assert Target.of("https://h", None, 1).secret_of("https://h:443/invite/x") == "x"
 
 
 class Scripted(BaseHTTPRequestHandler):

@@ -537,8 +537,11 @@ export class ConvokeClient {
    */
   async redeemInvite(link: string, options: CallOptions = {}): Promise<RedeemedInvite> {
     const beginning = `${this.base_url}/invite/`;
-    if (!link.startsWith(beginning)) throw new TypeError(`a link of an invite begins with ${beginning}`);
-    const secret = link.slice(beginning.length).replace(/\/$/, '');
+    // base_url has its host in small letters and no default port. A link may be written in another way.
+    const { origin, pathname } = URL.canParse(link) ? new URL(link) : { origin: '', pathname: '' };
+    const url = `${origin}${pathname}`;
+    if (!url.startsWith(beginning)) throw new TypeError(`a link of an invite begins with ${beginning}`);
+    const secret = url.slice(beginning.length).replace(/\/$/, '');
     return this.#requests.call('POST', ['invites', 'redeem'], { ...options, body: { secret } }, 'api_key');
   }
 

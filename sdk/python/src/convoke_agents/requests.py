@@ -26,6 +26,7 @@ TEST_TIMEOUT_S = 40.0
 ATTEMPTS_MAX = 4
 # When a server asks for a longer pause, the SDK does not retry: the caller decides.
 RETRY_WAIT_S_MAX = 30
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 T = TypeVar("T")
 
@@ -41,12 +42,12 @@ class Target:
     @classmethod
     def of(cls, base_url: str, api_key: str | None, timeout_s: float) -> Target:
         """:raises ValueError: base_url is no http or https URL"""
-        parts = urlsplit(base_url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        normal = _normal(base_url)
+        if normal is None:
             raise ValueError(f"base_url must be an http or https URL such as http://127.0.0.1:8080, not {base_url}")
-        if "@" in parts.netloc:
+        if "@" in urlsplit(base_url).netloc:
             raise ValueError("base_url must not hold a user name or password; give the key as api_key")
-        return cls(f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}", api_key, timeout_s)
+        return cls(normal.rstrip("/"), api_key, timeout_s)
 
     def headers(self) -> dict[str, str]:
         headers = {
@@ -75,13 +76,31 @@ class Target:
         :raises ValueError: it is no link of this service
         """
         beginning = f"{self.base_url}/invite/"
-        if not link.startswith(beginning):
+        url = _normal(link) or ""
+        if not url.startswith(beginning):
             raise ValueError(f"a link of an invite begins with {beginning}")
-        return link[len(beginning) :].rstrip("/")
+        return url[len(beginning) :].rstrip("/")
 
     def timeout(self, url: str, timeout_s: float) -> ConvokeError:
         detail = f"no whole response from {url} within {timeout_s:g} s; it may have been carried out all the same"
         return ConvokeError("timeout", detail)
+
+
+def _normal(url: str) -> str | None:
+    """The address and the path of a URL, with a host in small letters and without the default port.
+
+    So two URLs of one service can be compared as texts. None: it is no http or https URL.
+    """
+    try:
+        parts = urlsplit(url)
+        number = parts.port
+    except ValueError:
+        return None
+    if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
+        return None
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    port = "" if number in (None, _DEFAULT_PORTS[parts.scheme]) else f":{number}"
+    return f"{parts.scheme}://{host}{port}{parts.path}"
 
 
 def segment(text: str | int) -> str:
