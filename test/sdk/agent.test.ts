@@ -69,6 +69,19 @@ describe('serveAgent', () => {
     );
   });
 
+  test('refuses a concurrency with room for no push before it asks the service for anything', async () => {
+    let requests = 0;
+    const fetch = async () => {
+      requests++;
+      return Response.json({});
+    };
+    for (const concurrency of [0, NaN]) {
+      const over = serveAgent({ agent_id: 'anna', base_url: service.url, concurrency, fetch }, () => null);
+      await assert.rejects(over, { name: 'RangeError', message: /concurrency must be a whole number of 1 or more/ });
+    }
+    assert.equal(requests, 0);
+  });
+
   test('ends at once when fetch refuses the port of the service, which no further try would change', async () => {
     const said: string[] = [];
     const onConnection = (state: string) => void said.push(state);

@@ -1,6 +1,6 @@
 import { ConvokeClient } from './client.ts';
 import type { ConvokeError } from './error.ts';
-import { type PushInHand, type PullOptions } from './pull.ts';
+import { assertConcurrency, type PushInHand, type PullOptions } from './pull.ts';
 import { RESULT_BODY_BYTES_MAX } from './push_result.ts';
 import { receiverOf, type ReceiverOptions } from './receiver.ts';
 import type { JoinMeetingInput } from './schemas.ts';
@@ -73,10 +73,12 @@ export interface AgentOptions extends Pick<PullOptions, 'concurrency' | 'signal'
  *
  * @throws ConvokeError when the service refuses the agent
  * @throws TypeError for an option that does not exist, and for `meetings` that are no list
+ * @throws RangeError when the concurrency is no whole number of 1 or more
  */
 export async function serveAgent(options: AgentOptions, agent: Agent): Promise<void> {
   const { agent_id, instance_id = agent_id, concurrency = CONCURRENCY } = options;
   assertKnown(options);
+  assertConcurrency(concurrency);
   const { onConnection = connectionWarned(), sleep, now } = options;
   const client = new ConvokeClient({
     base_url: options.base_url ?? variable('CONVOKE_URL') ?? DEFAULT_URL,

@@ -101,7 +101,10 @@ export class ConvokeClient {
   /** Null when each message is a request of its own. */
   readonly #gatherer: Gatherer | null;
 
-  /** @throws TypeError when base_url is not an http or https URL */
+  /**
+   * @throws TypeError when base_url is not an http or https URL
+   * @throws RangeError when send_attempts_max is NaN
+   */
   constructor(options: ConvokeClientOptions) {
     this.#requests = new Requests(options);
     this.base_url = this.#requests.base_url;
@@ -192,6 +195,8 @@ export class ConvokeClient {
    *       await handle(push.message);
    *       push.respond({ status_code: 200 });
    *     }
+   *
+   * @throws RangeError at once, when the concurrency is no whole number of 1 or more
    */
   pull(instance_id: string, options: PullOptions = {}): AsyncGenerator<PushInHand, void, undefined> {
     return new Puller(this.#requests, instance_id, options).pushes();

@@ -52,8 +52,8 @@ export interface PushInHand extends Push {
 
 export interface PullOptions {
   /**
-   * How many pushes you take at a time, each from another meeting; 1 when absent. With more than one, do not await the
-   * work in the loop.
+   * How many pushes you take at a time, each from another meeting; 1 when absent. A whole number of 1 or more, or
+   * Infinity. With more than one, do not await the work in the loop.
    */
   concurrency?: number | undefined;
   /** Aborting it ends the iteration, as soon as the pushes in hand have their results and these are handed in. */
@@ -143,10 +143,12 @@ export class Puller {
   #is_over = false;
   #wake: () => void = () => {};
 
+  /** @throws RangeError when the concurrency is no whole number of 1 or more */
   constructor(requests: Requests, instance_id: string, options: PullOptions) {
     this.#requests = requests;
     this.#path = ['instances', instance_id, 'pull'];
     this.#concurrency = options.concurrency ?? 1;
+    assertConcurrency(this.#concurrency);
     this.#options = options;
     this.#now = options.now ?? Date.now;
     this.#backoff = new Backoff(this.#now);
@@ -449,6 +451,16 @@ export class Puller {
     this.#pausing = null;
     this.#step();
   }
+}
+
+/**
+ * With room for no push, as with NaN, nothing would ever be asked for.
+ *
+ * @throws RangeError
+ */
+export function assertConcurrency(concurrency: number): void {
+  if (concurrency >= 1 && (Number.isInteger(concurrency) || concurrency === Infinity)) return;
+  throw new RangeError(`concurrency must be a whole number of 1 or more, not ${concurrency}`);
 }
 
 /**

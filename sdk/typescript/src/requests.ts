@@ -62,7 +62,10 @@ export class Requests {
   readonly #attempts_max: number;
   readonly #sleep: NonNullable<RequestsOptions['sleep']>;
 
-  /** @throws TypeError when base_url is not an http or https URL */
+  /**
+   * @throws TypeError when base_url is not an http or https URL
+   * @throws RangeError when send_attempts_max is NaN, with which the tries would never end
+   */
   constructor(options: RequestsOptions) {
     this.base_url = parseBaseUrl(options.base_url);
     this.#headers = { accept: 'application/json' };
@@ -71,6 +74,7 @@ export class Requests {
     this.fetch = options.fetch ?? ((input, init) => fetch(input, init));
     this.#timeout_ms = options.timeout_ms ?? TIMEOUT_MS;
     this.#attempts_max = options.send_attempts_max ?? SEND_ATTEMPTS_MAX;
+    if (Number.isNaN(this.#attempts_max)) throw new RangeError('send_attempts_max must be 1 or more, not NaN');
     this.#sleep = options.sleep ?? pause;
   }
 

@@ -105,6 +105,12 @@ class PushInHand(Push):
         self._give(not_reached_result(why))
 
 
+def check_concurrency(concurrency: int) -> None:
+    """:raises ValueError: there would be room for no push"""
+    if not concurrency >= 1:
+        raise ValueError(f"concurrency must be 1 or more, not {concurrency}")
+
+
 class AsyncPulling:
     """The pushes of one instance, pulled over as many requests as needed: `async for push in client.pull(…)`.
 
@@ -128,8 +134,7 @@ class AsyncPulling:
         secret: str | Sequence[str] | None,
         on_connection: OnConnection | None,
     ) -> None:
-        if concurrency < 1:
-            raise ValueError("concurrency must be 1 or more")
+        check_concurrency(concurrency)
         if secret is not None:
             decode_secrets(secret)
         self._target = target
