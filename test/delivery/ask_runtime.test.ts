@@ -78,6 +78,7 @@ describe('a response of another form than the runtime has', () => {
 describe('a task that works', () => {
   const working = { task: { id: 't1', status: { state: 'TASK_STATE_WORKING' } } };
   const done = { id: 't1', status: { state: 'TASK_STATE_COMPLETED', message: { parts: [{ text: 'Sunshine' }] } } };
+  const CUT = 'the body of the response did not arrive whole';
   const failing = (status_code: number, more: Partial<Exchanged> = {}) =>
     responded('', { outcome: 'bad_status', status_code, ...more });
 
@@ -86,6 +87,7 @@ describe('a task that works', () => {
     ['responds 429 and asks for a pause', failing(429, { retry_after: '7' }), 7_000],
     ['is not reached', responded('', { outcome: 'connect_refused', status_code: null }), 1_000],
     ['cuts the connection', responded('', { outcome: 'broken_response', status_code: null }), 1_000],
+    ['cuts its response', responded('{"id":', { outcome: 'broken_response', detail: CUT }), 1_000],
   ] as const) {
     test(`is looked for again when its agent ${what}: the message is sent once`, async () => {
       const responses = [responded(working), hitch, responded(done)];
@@ -128,6 +130,23 @@ describe('a task that works', () => {
       [answer.outcome, answer.detail],
       ['ok', 'the task of the agent was not finished in time; its answer is lost'],
     );
+  });
+
+  test('whose responses are always too long to be read is not sent again, and the attempt says so', async () => {
+    const long = responded('{"id":', {
+      outcome: 'broken_response',
+      detail: 'the body of the response was over 64 KiB',
+    });
+    const responses = [responded(working), long, long];
+    const left = [true, true, false];
+    const answer = await ask({
+      name: 'a2a',
+      exchange: () => responses.shift() as Exchanged,
+      pause: async () => left.shift() === true,
+    });
+    assert.equal(answer.outcome, 'ok');
+    assert.match(answer.detail, /its answer is lost; the last response: the body of the response was over 64 KiB$/);
+    assert.deepEqual(answer.answered[0]?.body, '{"replies":[]}');
   });
 });
 

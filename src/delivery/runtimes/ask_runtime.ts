@@ -69,8 +69,8 @@ async function askOnce(parts: AskParts, asked: Asked): Promise<RuntimeAnswer | n
     if (if_late !== null) {
       if (result.outcome === 'timeout') return { ...end, ...taken(if_late, asked, kept) };
       if (mayPass(result)) {
-        if (!(await pause(Math.max(pause_ms, askedMs(result))))) return { ...end, ...taken(if_late, asked, kept) };
-        continue;
+        if (await pause(Math.max(pause_ms, askedMs(result)))) continue;
+        return { ...end, ...taken(withReason(if_late, result.detail), asked, kept) };
       }
     }
     if (result.status_code === null || !OUTCOMES[result.outcome].reached) return end;
@@ -88,11 +88,17 @@ async function askOnce(parts: AskParts, asked: Asked): Promise<RuntimeAnswer | n
 
 /**
  * Whether a request for the state of a task may succeed a little later. The agent already has the message, so the same
- * request is made again: another attempt would send the message again, and the agent would run twice.
+ * request is made again: another attempt would send the message again, and the agent would run twice. A
+ * `broken_response` has a status, but its body did not arrive whole, or there was no room for it.
  */
 function mayPass({ outcome, status_code }: Pick<Exchanged, 'outcome' | 'status_code'>): boolean {
   if (status_code === null) return outcome !== 'ok';
-  return status_code === 429 || status_code >= 500;
+  return outcome === 'broken_response' || status_code === 429 || status_code >= 500;
+}
+
+/** Adds why the last request for the state of the task failed, such as a body that is too long to be read. */
+function withReason(if_late: TakenBody, why: string): TakenBody {
+  return why === '' ? if_late : { ...if_late, note: `${if_late.note}; the last response: ${why}` };
 }
 
 /** The milliseconds that Retry-After asks for; 0 when Retry-After names no seconds. */
