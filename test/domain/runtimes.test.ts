@@ -38,6 +38,18 @@ test('the numbers of a response are plain numbers: to keep their digits would ta
 describe('openai', () => {
   const OPTIONS = { model: 'x' };
 
+  test('the address is that of the API or of its completions, with a query or without', () => {
+    const urlsOf = (base_url: string) => [
+      RUNTIMES.openai.requestOf(askedOf(), OPTIONS, base_url).url,
+      RUNTIMES.openai.probeOf?.(OPTIONS, base_url, []).url,
+    ];
+    for (const base_url of ['http://h/v1', 'http://h/v1/', 'http://h/v1/chat/completions']) {
+      assert.deepEqual(urlsOf(base_url), ['http://h/v1/chat/completions', 'http://h/v1/models'], base_url);
+      const with_query = ['http://h/v1/chat/completions?api-version=1', 'http://h/v1/models?api-version=1'];
+      assert.deepEqual(urlsOf(`${base_url}?api-version=1`), with_query, base_url);
+    }
+  });
+
   test('roles alternate and the user begins, no matter who sent the earlier messages', () => {
     const history = [past('lena', 'I began.'), past('ben', 'Hi.'), past('lena', 'Hello.'), past('lena', 'And more.')];
     const { messages } = bodyOf('openai', OPTIONS, askedOf({ history })) as {

@@ -25,6 +25,7 @@ import {
 /** Stands for the meeting in `system`. */
 const MEETING = '{{meeting_id}}';
 
+const COMPLETIONS = '/chat/completions';
 const MODELS_NAMED_MAX = 5;
 
 /** Any server that speaks OpenAI's chat completions: llama.cpp, Ollama, vLLM, OpenClaw. */
@@ -64,8 +65,7 @@ export const openai: Runtime = {
       ...(max_tokens !== undefined && { max_tokens }),
       ...(temperature !== undefined && { temperature }),
     };
-    const url = base_url.endsWith('/chat/completions') ? base_url : below(base_url, '/chat/completions');
-    return { method: 'POST', url, headers: JSON_HEADERS, body: JSON.stringify(body) };
+    return { method: 'POST', url: urlOf(base_url), headers: JSON_HEADERS, body: JSON.stringify(body) };
   },
   read(response, asked, options): Meaning {
     if (!isSuccess(response)) return failed(response);
@@ -76,12 +76,23 @@ export const openai: Runtime = {
   },
   probeOf: (_options, base_url) => ({
     method: 'GET',
-    url: below(base_url.replace(/\/chat\/completions$/, ''), '/models'),
+    url: modelsUrlOf(base_url),
     headers: { accept: 'application/json' },
     body: '',
   }),
   readProbe,
 };
+
+/** The address may be that of the completions itself, with a query too: `…/chat/completions?api-version=…`. */
+function urlOf(base_url: string): string {
+  return new URL(base_url).pathname.endsWith(COMPLETIONS) ? base_url : below(base_url, COMPLETIONS);
+}
+
+function modelsUrlOf(base_url: string): string {
+  const url = new URL(base_url);
+  if (url.pathname.endsWith(COMPLETIONS)) url.pathname = url.pathname.slice(0, -COMPLETIONS.length);
+  return below(url.href, '/models');
+}
 
 /**
  * The conversation. Names are in the text, because many servers refuse or ignore the field `name`. Several messages of
