@@ -2,7 +2,10 @@ import { isAgentIds, uniqueIds } from './id.ts';
 import { fieldText, itemTexts } from './request_body.ts';
 import { timestampOf } from './push_body.ts';
 
-/** The most replies in one response to a push, and the most replies with one token. */
+/**
+ * The most replies in one response to a push, and the most replies with one token. A response to a push for more agents
+ * may have one reply for each of them.
+ */
 export const REPLIES_MAX = 20;
 
 /** A message with which an agent replies to a pushed message, in the meeting of that message. */
@@ -34,8 +37,8 @@ const REPLY_FIELDS = ['message', 'from_agent', 'target_agents'];
  * `{"message": {…}, "from_agent"?, "target_agents"?}`. Other fields of the body are ignored, because they belong to the
  * receiver. A body that is not a JSON object, or has no reply in it, is an ordinary response.
  *
- * @returns the replies in the order of the response: at most REPLIES_MAX, and one refusal that says how many were left
- * out
+ * @returns the replies in the order of the response: at most REPLIES_MAX or one for each agent, and one refusal that
+ * says how many were left out
  */
 export function repliesIn(body: string, terms: ReplyTerms): ReadReply[] {
   // Most responses are empty, or a single word.
@@ -54,10 +57,11 @@ export function repliesIn(body: string, terms: ReplyTerms): ReadReply[] {
     if (has_one) return [readReply(parsed.reply, fieldText(body, 'reply') as string, terms)];
     const { replies } = parsed;
     if (!Array.isArray(replies)) return [refused('replies is not a list')];
-    const texts = itemTexts(fieldText(body, 'replies') as string, REPLIES_MAX);
+    const replies_max = Math.max(REPLIES_MAX, terms.agents.length);
+    const texts = itemTexts(fieldText(body, 'replies') as string, replies_max);
     const read = texts.flatMap((text, i) => (isSomething(replies[i]) ? [readReply(replies[i], text, terms)] : []));
     const left_out = replies.length - texts.length;
-    if (left_out > 0) read.push(refused(`${left_out} more were left out: a response has at most ${REPLIES_MAX}`));
+    if (left_out > 0) read.push(refused(`${left_out} more were left out: a response has at most ${replies_max}`));
     return read;
   } catch {
     return [refused('the response is nested too deeply')];

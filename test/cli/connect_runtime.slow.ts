@@ -21,6 +21,10 @@ interface ChatRequest {
 }
 
 const chatOf = (received: Received): ChatRequest => JSON.parse(received.text) as ChatRequest;
+const agentOf = (received: Received): string => chatOf(received).user.split(':')[1] as string;
+/** Whether the new message is the question of the test, and not the answer of another agent. */
+const isAsked = (received: Received): boolean =>
+  chatOf(received).messages.at(-1)?.content.endsWith('Who are you?') === true;
 
 /** The command of the README, with the model of the test and the meeting m. */
 async function documented(model: Receiver): Promise<string[]> {
@@ -126,9 +130,8 @@ describe('convoke connect --runtime openai', () => {
     const failing = new Set(['ben']);
     const asked: string[] = [];
     const answer = (received: Received) => {
-      const { user, messages } = chatOf(received);
-      if (!messages.at(-1)?.content.endsWith('Who are you?')) return says('NO_REPLY');
-      const agent = user.split(':')[1] as string;
+      if (!isAsked(received)) return says('NO_REPLY');
+      const agent = agentOf(received);
       asked.push(agent);
       return failing.delete(agent) ? { status: 503 } : says(`I am ${agent}`);
     };
@@ -139,6 +142,27 @@ describe('convoke connect --runtime openai', () => {
     assert.deepEqual(
       replies.map(({ from_agent, message }) => `${from_agent}: ${String(message['content'])}`).toSorted(),
       ['ben: I am ben', 'lena: I am lena'],
+    );
+  });
+
+  test('gives the answers of 25 agents to one message', async (t) => {
+    const service = await startService(t);
+    const agents = Array.from({ length: 25 }, (_, i) => `a${i}`);
+    const answer = (received: Received) => says(isAsked(received) ? `I am ${agentOf(received)}` : 'NO_REPLY');
+    const model = await startReceiver(t, answer);
+    const who = agents.flatMap((agent) => ['--agent', agent]);
+    const to = ['--to', `${model.origin}/v1`, '--meeting', 'm', '--instance', 'crowd'];
+    await connect(t, service, ['connect', '--runtime', 'openai', '--model', 'x', ...to, ...who]);
+    const sent = await service.send('m', { content: 'Who are you?' });
+    const { attempts } = await service.settled(sent);
+    assert.deepEqual(
+      attempts.map(({ detail }) => detail),
+      [''],
+    );
+    const replies = (await history(service, 1)).filter(({ in_reply_to }) => in_reply_to === sent.message_id);
+    assert.deepEqual(
+      replies.map(({ message }) => String(message['content'])).toSorted(),
+      agents.map((agent) => `I am ${agent}`).toSorted(),
     );
   });
 

@@ -83,6 +83,13 @@ describe('a response to a push', () => {
       why: `3 more were left out: a response has at most ${REPLIES_MAX}`,
     });
   });
+
+  test('may have one for each agent of a push for many agents', () => {
+    const agents = Array.from({ length: REPLIES_MAX + 5 }, (_, i) => `a${i}`);
+    const replies = [...agents, 'a0'].map((from_agent) => ({ message: {}, from_agent }));
+    const kinds = read(JSON.stringify({ replies }), agents).map(({ kind }) => kind);
+    assert.deepEqual(kinds, [...agents.map(() => 'reply'), 'refused']);
+  });
 });
 
 describe('a reply is refused', () => {
