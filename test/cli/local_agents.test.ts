@@ -25,13 +25,13 @@ function pushOf(seq: number, content: string, target_agents: string[], more: Par
 function agentsOf(
   settings: RuntimeSettings,
   listRawMessages: () => Promise<{ data: RawMessage[]; has_more: boolean }>,
-  answer: object,
+  answer: object | string,
 ) {
   const requests: string[] = [];
   const local = {
     send: async ({ body }: { body: string }): Promise<PushResult> => {
       requests.push(body);
-      return { status_code: 200, body: JSON.stringify(answer) };
+      return { status_code: 200, body: typeof answer === 'string' ? answer : JSON.stringify(answer) };
     },
   };
   return { agents: new LocalAgents({ listRawMessages }, local, settings, 'http://127.0.0.1:9000'), requests };
@@ -84,5 +84,19 @@ describe('the messages before a push', () => {
     for (let seq = 1; seq <= 6; seq++) await agents.post(pushOf(seq, `word ${seq}`, ['lena']));
     const message = (seq: number) => ({ seq, from_agent: null, message: { content: `word ${seq}` } });
     assert.deepEqual(JSON.parse(requests.at(-1) as string), { history: [3, 4, 5].map(message) });
+  });
+});
+
+describe('the answers of the agents', () => {
+  test('have every digit of their numbers', async () => {
+    const settings: RuntimeSettings = {
+      name: 'template',
+      options: { body: '{{history}}', history: 1, reply: '/said' },
+    };
+    const { agents, requests } = agentsOf(settings, mayNotRead, '{"said":{"n":12345678901234567890}}');
+    const result = await agents.post(pushOf(1, 'How many?', ['lena']));
+    assert.deepEqual(result, { status_code: 200, body: '{"replies":[{"message":{"n":12345678901234567890}}]}' });
+    await agents.post(pushOf(2, 'Sure?', ['lena']));
+    assert.match(requests[1] ?? '', /"n":12345678901234567890\}/);
   });
 });

@@ -147,10 +147,15 @@ function newest(messages: readonly PastMessage[]): PastMessage[] {
   return kept.toReversed();
 }
 
+/** The answers in a part, with every digit of their numbers. */
+function repliesIn(body: string): Answer[] {
+  return (parseExactly(body) as { replies: Answer[] }).replies;
+}
+
 /** The answers of the agents of a push, as messages. */
 function answersIn(answered: readonly AnsweredPart[]): Omit<PastMessage, 'seq'>[] {
   return answered.flatMap(({ agents, body }) =>
-    (JSON.parse(body) as { replies: Answer[] }).replies.map((reply) => ({
+    repliesIn(body).map((reply) => ({
       from_agent: (typeof reply === 'object' ? reply.from_agent : undefined) ?? agents[0] ?? null,
       target_agents: null,
       message: typeof reply === 'string' ? { content: reply } : reply.message,
@@ -172,15 +177,16 @@ function failureOf({ status_code, detail, retry_after, excerpt }: RuntimeAnswer)
   };
 }
 
+function named(answer: Answer, from_agent: string): Exclude<Answer, string> {
+  return typeof answer === 'string' ? { message: { content: answer }, from_agent } : { from_agent, ...answer };
+}
+
 /** The body of a response with the answers of the agents; with several agents, each answer names its agent. */
 function repliesOf(answered: readonly AnsweredPart[], agents: number): string {
   const replies = answered.flatMap((part) => {
-    const said = (JSON.parse(part.body) as { replies: (string | Record<string, unknown>)[] }).replies;
-    const [from_agent] = part.agents;
-    if (agents === 1 || part.agents.length > 1) return said;
-    return said.map((each) =>
-      typeof each === 'string' ? { message: { content: each }, from_agent } : { from_agent, ...each },
-    );
+    const said = repliesIn(part.body);
+    const [from_agent = ''] = part.agents;
+    return agents === 1 || part.agents.length > 1 ? said : said.map((each) => named(each, from_agent));
   });
   while (replies.length > 0) {
     const body = JSON.stringify({ replies });
