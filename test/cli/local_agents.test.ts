@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { ConvokeError, type PushInHand, type PushResult, rawJson, type RawMessage } from '@convoke/sdk';
 import { LocalAgents } from '../../src/cli/program/commands/connect/local_agents.ts';
+import { LocalHistory } from '../../src/cli/program/commands/connect/local_history.ts';
 import type { RuntimeSettings } from '../../src/domain/runtimes/runtimes.ts';
 
 const MEETING = 'standup-42';
@@ -16,28 +17,46 @@ function pushOf(seq: number, content: string, target_agents: string[], more: Par
     'convoke-seq': String(seq),
     'convoke-reply-url': 'http://127.0.0.1/replies/',
     'convoke-reply-token': `cvr_${seq}`,
+    ...(typeof more.from_agent === 'string' && { 'convoke-from-agent': more.from_agent }),
   };
   const signal = new AbortController().signal;
   return { delivery_id, meeting_id: MEETING, seq, attempt: 1, target_agents, body, headers, signal, ...more } as never;
 }
 
+/** The JSON of a response. */
+type Answer = object | string;
+
 /** Agents whose runtime answers with `answer`. Returns the bodies of the requests to the runtime, too. */
 function agentsOf(
   settings: RuntimeSettings,
   listRawMessages: () => Promise<{ data: RawMessage[]; has_more: boolean }>,
-  answer: object | string,
+  answer: Answer | ((request: string) => Answer),
 ) {
   const requests: string[] = [];
   const local = {
     send: async ({ body }: { body: string }): Promise<PushResult> => {
       requests.push(body);
-      return { status_code: 200, body: typeof answer === 'string' ? answer : JSON.stringify(answer) };
+      const given = typeof answer === 'function' ? answer(body) : answer;
+      return { status_code: 200, body: typeof given === 'string' ? given : JSON.stringify(given) };
     },
   };
   return { agents: new LocalAgents({ listRawMessages }, local, settings, 'http://127.0.0.1:9000'), requests };
 }
 
 const OPENAI: RuntimeSettings = { name: 'openai', options: { model: 'x' } };
+const says = (content: string) => ({ choices: [{ message: { content } }] });
+
+/** The agent that a request to a chat model is for. */
+function agentIn(request: string): string {
+  return (JSON.parse(request) as { user: string }).user.split(':')[1] ?? '';
+}
+
+/** The lines of a chat after the system message. */
+function linesOf(request = ''): string[] {
+  const { messages } = JSON.parse(request) as { messages: { content: string }[] };
+  return messages.slice(1).flatMap(({ content }) => content.split('\n\n'));
+}
+
 const SILENT = { choices: [{ message: { content: 'NO_REPLY' } }] };
 
 const mayNotRead = async (): Promise<never> => {
@@ -84,6 +103,29 @@ describe('the messages before a push', () => {
     for (let seq = 1; seq <= 6; seq++) await agents.post(pushOf(seq, `word ${seq}`, ['lena']));
     const message = (seq: number) => ({ seq, from_agent: null, message: { content: `word ${seq}` } });
     assert.deepEqual(JSON.parse(requests.at(-1) as string), { history: [3, 4, 5].map(message) });
+  });
+
+  test('that this machine got have the answer of one of its agents once, also when it is pushed to another one', async () => {
+    const answer = (request: string): Answer =>
+      linesOf(request).at(-1) === 'somebody: Who is there?' ? says(`I am ${agentIn(request)}`) : SILENT;
+    const { agents, requests } = agentsOf(OPENAI, mayNotRead, answer);
+    await agents.post(pushOf(1, 'Who is there?', ['anna', 'ben']));
+    await agents.post(pushOf(2, 'I am anna', ['ben'], { from_agent: 'anna' }));
+    assert.deepEqual(linesOf(requests.at(-1)), ['somebody: Who is there?', 'I am ben', 'anna: I am anna']);
+    await agents.post(pushOf(3, 'I am ben', ['anna'], { from_agent: 'ben' }));
+    assert.deepEqual(linesOf(requests.at(-1)), ['somebody: Who is there?', 'I am anna', 'ben: I am ben']);
+  });
+
+  test('that this machine got are kept only as far as they fit into a request', () => {
+    const history = new LocalHistory();
+    const message = { content: 'x'.repeat(10_000) };
+    for (let seq = 1; seq <= 50; seq++) {
+      history.add(MEETING, { seq, from_agent: null, target_agents: null, message });
+      history.answer(MEETING, seq, [{ from_agent: 'anna', target_agents: null, message }]);
+    }
+    const seqsBefore = (before_seq: number) => history.before(MEETING, before_seq, 100).map(({ seq }) => seq);
+    assert.deepEqual(seqsBefore(51), [48, 48, 49, 49, 50, 50]);
+    assert.deepEqual(seqsBefore(48), []);
   });
 });
 

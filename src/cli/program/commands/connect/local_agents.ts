@@ -7,15 +7,13 @@ import { KeptAnswers } from '../../../../delivery/runtimes/kept_answers.ts';
 import type { AnsweredPart } from '../../../../delivery/transport/transport.ts';
 import { parseExactly } from '../../../../domain/exact_json.ts';
 import { outcomeOfStatus } from '../../../../domain/outcome.ts';
-import type { Answer, PastMessage, RuntimeRequest } from '../../../../domain/runtimes/runtime.ts';
+import type { Answer, Asked, PastMessage, RuntimeRequest } from '../../../../domain/runtimes/runtime.ts';
 import { runtimeOf, type RuntimeSettings } from '../../../../domain/runtimes/runtimes.ts';
 import { traceHeadersIn } from '../../../../domain/trace_context.ts';
 import { note } from '../../terminal.ts';
-import { LocalHistory } from './local_history.ts';
+import { LocalHistory, newest } from './local_history.ts';
 import { BODY_BYTES_MAX, cutInWords, type LocalRuntime } from './local_runtime.ts';
 
-/** The most characters of the history in one request. */
-const HISTORY_CHARS_MAX = 64 << 10;
 /** The longest deadline for a result. */
 const TURN_MS_MAX = 600_000;
 /**
@@ -51,15 +49,15 @@ export class LocalAgents {
   async post(push: PushInHand): Promise<PushResult> {
     const { options } = this.#settings;
     const runtime = runtimeOf(this.#settings);
-    const history = await this.#historyOf(push, runtime.historyOf(options));
+    const asked = askedOf(push.body, push.headers, []);
+    const history = await this.#historyOf(push, asked, runtime.historyOf(options));
     if (typeof history === 'string') return { not_reached: history };
     const before = this.#answered.get(push.delivery_id) ?? [];
-    const asked = askedOf(push.body, push.headers, history);
     const answer = (await askRuntime({
       runtime,
       options,
       base_url: this.#base_url,
-      asked,
+      asked: { ...asked, history },
       attempt: push.attempt ?? 1,
       answered_agents: before.flatMap(({ agents }) => agents),
       kept: new KeptAnswers().ofPush(),
@@ -67,9 +65,7 @@ export class LocalAgents {
       pause: (ms) => pause(ms, true, { signal: push.signal }).catch(() => false),
     })) as RuntimeAnswer;
     const answered = [...before, ...answer.answered];
-    const { seq, from_agent, agents: target_agents, message } = asked;
-    // Keeps a copy without `asked.history`: otherwise each kept message would keep all earlier messages in memory.
-    this.#history?.add(push.meeting_id, { seq, from_agent, target_agents, message }, answersIn(answered));
+    this.#history?.answer(push.meeting_id, asked.seq, answersIn(answer.answered));
     if (answer.outcome !== 'ok') {
       this.#keep(push.delivery_id, answered);
       return failureOf(answer);
@@ -90,11 +86,26 @@ export class LocalAgents {
    * The messages before this push; if the key may not read them, only those that this machine got. A text says why they
    * could not be read: then the push must be made again.
    */
-  async #historyOf({ meeting_id, seq }: PushInHand, limit: number): Promise<PastMessage[] | string> {
+  async #historyOf(push: PushInHand, asked: Asked, limit: number): Promise<PastMessage[] | string> {
+    const { meeting_id, seq } = push;
     if (limit === 0 || seq === null) return [];
-    if (this.#history !== null) return newest(this.#history.before(meeting_id, seq, limit));
+    if (this.#history === null) {
+      const read = await this.#readHistory(meeting_id, seq, limit);
+      if (read !== null) return read;
+      if (this.#history === null)
+        note('the key may not read messages: the runtime gets only messages from now on as history');
+      this.#history ??= new LocalHistory();
+    }
+    // Without the history and the token of the push: each kept message would keep them in memory.
+    const { from_agent, agents: target_agents, message } = asked;
+    this.#history.add(meeting_id, { seq, from_agent, target_agents, message });
+    return this.#history.before(meeting_id, seq, limit);
+  }
+
+  /** @returns null when the key may not read messages; a text says why they could not be read */
+  async #readHistory(meeting_id: string, before_seq: number, limit: number): Promise<PastMessage[] | string | null> {
     try {
-      const { data } = await this.#client.listRawMessages(meeting_id, { before_seq: seq, limit });
+      const { data } = await this.#client.listRawMessages(meeting_id, { before_seq, limit });
       return newest(
         data.map(({ seq, from_agent = null, target_agents, message }) => ({
           seq,
@@ -107,10 +118,7 @@ export class LocalAgents {
       if (!(error instanceof ConvokeError) || error.code !== 'not_permitted') {
         return `the messages before this one could not be read: ${(error as Error).message}`;
       }
-      if (this.#history === null)
-        note('the key may not read messages: the runtime gets only messages from now on as history');
-      this.#history ??= new LocalHistory();
-      return [];
+      return null;
     }
   }
 
@@ -136,15 +144,6 @@ export class LocalAgents {
     if (outcome === 'ok' && is_cut) return { ...seen, outcome: 'broken_response', detail: cutInWords(bytes_max) };
     return { ...seen, outcome, detail: '' };
   }
-}
-
-/** The newest messages that fit into a request, the oldest first. */
-function newest(messages: readonly PastMessage[]): PastMessage[] {
-  let chars = 0;
-  const kept = messages
-    .toReversed()
-    .filter(({ message }) => (chars += JSON.stringify(message).length) <= HISTORY_CHARS_MAX);
-  return kept.toReversed();
 }
 
 /** The answers in a part, with every digit of their numbers. */
