@@ -145,6 +145,20 @@ describe('convoke connect --runtime openai', () => {
     );
   });
 
+  test('sends the answer of an agent once, although another one fails in every attempt', async (t) => {
+    const service = await startService(t, { retry_schedule: '10ms,10ms,10ms' });
+    const answer = (received: Received) =>
+      chatOf(received).user.endsWith(':ben') ? { status: 500 } : says(isAsked(received) ? 'I am lena' : 'NO_REPLY');
+    await connected(t, service, answer, '--agent', 'ben');
+    const { state, reason } = await service.settled(await service.send('m', { content: 'Who are you?' }));
+    assert.deepEqual([state, reason], ['failed', 'exhausted']);
+    const [, ...replies] = await history(service, 2);
+    assert.deepEqual(
+      replies.map(({ from_agent, message }) => [from_agent, message['content']]),
+      [['lena', 'I am lena']],
+    );
+  });
+
   test('gives the answers of 25 agents to one message', async (t) => {
     const service = await startService(t);
     const agents = Array.from({ length: 25 }, (_, i) => `a${i}`);

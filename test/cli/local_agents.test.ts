@@ -1,7 +1,17 @@
-/** `convoke connect --runtime`: what the runtime on this machine is shown, and what this process keeps in memory. */
+/**
+ * `convoke connect --runtime`: what the runtime on this machine is shown, what becomes of the answers of its agents, and
+ * what this process keeps in memory.
+ */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { ConvokeError, type PushInHand, type PushResult, rawJson, type RawMessage } from '@convoke/sdk';
+import {
+  ConvokeError,
+  type PushInHand,
+  type PushResult,
+  rawJson,
+  type RawMessage,
+  type SentMessage,
+} from '@convoke/sdk';
 import { LocalAgents } from '../../src/cli/program/commands/connect/local_agents.ts';
 import { LocalHistory } from '../../src/cli/program/commands/connect/local_history.ts';
 import type { RuntimeSettings } from '../../src/domain/runtimes/runtimes.ts';
@@ -23,24 +33,38 @@ function pushOf(seq: number, content: string, target_agents: string[], more: Par
   return { delivery_id, meeting_id: MEETING, seq, attempt: 1, target_agents, body, headers, signal, ...more } as never;
 }
 
-/** The JSON of a response. */
-type Answer = object | string;
+/** The JSON of a response, or the status of a failure. */
+type Answer = object | string | number;
 
-/** Agents whose runtime answers with `answer`. Returns the bodies of the requests to the runtime, too. */
+/**
+ * Agents whose runtime answers with `answer`. Returns the bodies of the requests to the runtime too, and the replies
+ * that were sent with a token. `whenSent` stands for the service that takes these replies.
+ */
 function agentsOf(
   settings: RuntimeSettings,
   listRawMessages: () => Promise<{ data: RawMessage[]; has_more: boolean }>,
   answer: Answer | ((request: string) => Answer),
+  whenSent: (number: number) => void = () => {},
 ) {
   const requests: string[] = [];
+  const sent: { token: string; key: string | undefined; reply: unknown }[] = [];
+  const client: ConstructorParameters<typeof LocalAgents>[0] = {
+    listRawMessages,
+    sendReply: async (token, reply, options) => {
+      sent.push({ token, key: options?.idempotency_key, reply });
+      whenSent(sent.length);
+      return {} as SentMessage;
+    },
+  };
   const local = {
     send: async ({ body }: { body: string }): Promise<PushResult> => {
       requests.push(body);
       const given = typeof answer === 'function' ? answer(body) : answer;
+      if (typeof given === 'number') return { status_code: given };
       return { status_code: 200, body: typeof given === 'string' ? given : JSON.stringify(given) };
     },
   };
-  return { agents: new LocalAgents({ listRawMessages }, local, settings, 'http://127.0.0.1:9000'), requests };
+  return { agents: new LocalAgents(client, local, settings, 'http://127.0.0.1:9000'), requests, sent };
 }
 
 const OPENAI: RuntimeSettings = { name: 'openai', options: { model: 'x' } };
@@ -130,6 +154,17 @@ describe('the messages before a push', () => {
 });
 
 describe('the answers of the agents', () => {
+  const AGENTS = ['ben', 'lena'];
+  const readable = async () => ({ data: [], has_more: false });
+  /** Ben fails, Lena answers. */
+  const onlyLena = (request: string): Answer => (agentIn(request) === 'ben' ? 500 : says('I am lena'));
+  const whoIsThere = (attempt: number): PushInHand => pushOf(1, 'Who is there?', AGENTS, { attempt });
+  const LENA = {
+    token: 'cvr_1',
+    key: 'dlv_1:1:0',
+    reply: { message: { content: 'I am lena' }, from_agent: 'lena' },
+  };
+
   test('have every digit of their numbers', async () => {
     const settings: RuntimeSettings = {
       name: 'template',
@@ -140,5 +175,63 @@ describe('the answers of the agents', () => {
     assert.deepEqual(result, { status_code: 200, body: '{"replies":[{"message":{"n":12345678901234567890}}]}' });
     await agents.post(pushOf(2, 'Sure?', ['lena']));
     assert.match(requests[1] ?? '', /"n":12345678901234567890\}/);
+  });
+
+  test('are sent once, during the second attempt, when another agent fails in every attempt', async () => {
+    const { agents, requests, sent } = agentsOf(OPENAI, readable, onlyLena);
+    const results: PushResult[] = [await agents.post(whoIsThere(1))];
+    assert.deepEqual(sent, [], 'all agents may still answer in the response');
+    for (const attempt of [2, 3]) results.push(await agents.post(whoIsThere(attempt)));
+    assert.deepEqual(sent, [LENA]);
+    assert.deepEqual(
+      results.map((result) => 'status_code' in result && result.status_code),
+      [500, 500, 500],
+    );
+    assert.deepEqual(requests.map(agentIn).toSorted(), ['ben', 'ben', 'ben', 'lena']);
+  });
+
+  test('that were sent are not in the response of a later attempt', async () => {
+    let is_failing = true;
+    const answer = (request: string): Answer =>
+      agentIn(request) === 'ben' && is_failing ? 500 : says(`I am ${agentIn(request)}`);
+    const { agents, sent } = agentsOf(OPENAI, readable, answer);
+    for (const attempt of [1, 2]) await agents.post(whoIsThere(attempt));
+    is_failing = false;
+    assert.deepEqual(await agents.post(whoIsThere(3)), { status_code: 200, body: '' });
+    assert.deepEqual(
+      sent.map(({ key }) => key),
+      ['dlv_1:1:0', 'dlv_1:0:0'],
+    );
+  });
+
+  test('are sent with the same key by another process that asks again', async () => {
+    const first = agentsOf(OPENAI, readable, onlyLena);
+    for (const attempt of [1, 2]) await first.agents.post(whoIsThere(attempt));
+    const next = agentsOf(OPENAI, readable, (request) => says(`I am ${agentIn(request)}`));
+    assert.deepEqual(await next.agents.post(whoIsThere(3)), { status_code: 200, body: '' });
+    assert.equal(first.sent[0]?.key, next.sent.find(({ reply }) => JSON.stringify(reply).includes('lena'))?.key);
+  });
+
+  test('that may or may not be stored are sent again with their key, and the push is made again until then', async () => {
+    const { agents, requests, sent } = agentsOf(OPENAI, readable, says('I am lena'), (number) => {
+      if (number === 1) throw new ConvokeError('unexpected_response', 'the response broke off', { status: 201 });
+    });
+    const push = pushOf(1, 'Who is there?', AGENTS, { attempt: 2 });
+    const lost = await agents.post(push);
+    assert.ok('not_reached' in lost);
+    assert.match(lost.not_reached, /an answer could not be sent: .*the response broke off/);
+    assert.deepEqual(await agents.post(push), { status_code: 200, body: '' });
+    const keys = sent.map(({ key }) => key);
+    assert.deepEqual([keys[2], requests.length], [keys[0], AGENTS.length]);
+  });
+
+  test('that the service does not take with the token are in the response', async () => {
+    const { agents } = agentsOf(OPENAI, readable, says('Here.'), () => {
+      throw new ConvokeError('reply_limit_reached', 'no replies left', { status: 409 });
+    });
+    const result = await agents.post(whoIsThere(2));
+    assert.ok('status_code' in result);
+    const { replies } = JSON.parse(result.body ?? '') as { replies: { from_agent: string }[] };
+    assert.deepEqual(replies.map(({ from_agent }) => from_agent).toSorted(), AGENTS);
   });
 });

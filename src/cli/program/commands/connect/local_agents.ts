@@ -6,6 +6,7 @@ import { askRuntime, type RuntimeAnswer } from '../../../../delivery/runtimes/as
 import { KeptAnswers } from '../../../../delivery/runtimes/kept_answers.ts';
 import type { AnsweredPart } from '../../../../delivery/transport/transport.ts';
 import { parseExactly } from '../../../../domain/exact_json.ts';
+import { REPLIES_MAX } from '../../../../domain/reply.ts';
 import { outcomeOfStatus } from '../../../../domain/outcome.ts';
 import type { Answer, Asked, PastMessage, RuntimeRequest } from '../../../../domain/runtimes/runtime.ts';
 import { runtimeOf, type RuntimeSettings } from '../../../../domain/runtimes/runtimes.ts';
@@ -21,20 +22,27 @@ const TURN_MS_MAX = 600_000;
  * first, and all its agents are asked again.
  */
 const PARTS_MAX = 1_000;
+/** The body of a part whose answers were sent. */
+const NO_REPLIES = JSON.stringify({ replies: [] });
+
+interface KeptPart extends AnsweredPart {
+  /** Why it is not known whether the service has the answers. They may be sent only with the same idempotency keys. */
+  in_doubt?: string;
+}
 
 /** The agents of a runtime on this machine. Requests to them have the shape of the runtime. */
 export class LocalAgents {
-  readonly #client: Pick<ConvokeClient, 'listRawMessages'>;
+  readonly #client: Pick<ConvokeClient, 'listRawMessages' | 'sendReply'>;
   readonly #local: Pick<LocalRuntime, 'send'>;
   readonly #settings: RuntimeSettings;
   readonly #base_url: string;
   /** The answers of agents, for pushes that are not complete yet. */
-  readonly #answered = new Map<string, AnsweredPart[]>();
+  readonly #answered = new Map<string, KeptPart[]>();
   /** The messages that this machine keeps when the key may not read messages; null until the service refused a read. */
   #history: LocalHistory | null = null;
 
   constructor(
-    client: Pick<ConvokeClient, 'listRawMessages'>,
+    client: Pick<ConvokeClient, 'listRawMessages' | 'sendReply'>,
     local: Pick<LocalRuntime, 'send'>,
     settings: RuntimeSettings,
     base_url: string,
@@ -52,29 +60,69 @@ export class LocalAgents {
     const asked = askedOf(push.body, push.headers, []);
     const history = await this.#historyOf(push, asked, runtime.historyOf(options));
     if (typeof history === 'string') return { not_reached: history };
-    const before = this.#answered.get(push.delivery_id) ?? [];
-    const answer = (await askRuntime({
-      runtime,
-      options,
-      base_url: this.#base_url,
-      asked: { ...asked, history },
-      attempt: push.attempt ?? 1,
-      answered_agents: before.flatMap(({ agents }) => agents),
-      kept: new KeptAnswers().ofPush(),
-      exchange: (request, agents) => this.#exchange(push, request, agents),
-      pause: (ms) => pause(ms, true, { signal: push.signal }).catch(() => false),
-    })) as RuntimeAnswer;
-    const answered = [...before, ...answer.answered];
+    const known = this.#answered.get(push.delivery_id) ?? [];
+    const [before, answer] = await Promise.all([
+      this.#sendAhead(push, asked, known),
+      askRuntime({
+        runtime,
+        options,
+        base_url: this.#base_url,
+        asked: { ...asked, history },
+        attempt: push.attempt ?? 1,
+        answered_agents: known.flatMap(({ agents }) => agents),
+        kept: new KeptAnswers().ofPush(),
+        exchange: (request, agents) => this.#exchange(push, request, agents),
+        pause: (ms) => pause(ms, true, { signal: push.signal }).catch(() => false),
+      }) as Promise<RuntimeAnswer>,
+    ]);
     this.#history?.answer(push.meeting_id, asked.seq, answersIn(answer.answered));
-    if (answer.outcome !== 'ok') {
+    const answered = [...before, ...(await this.#sendAhead(push, asked, answer.answered))];
+    const in_doubt = answered.find((part) => part.in_doubt !== undefined)?.in_doubt;
+    if (answer.outcome !== 'ok' || in_doubt !== undefined) {
       this.#keep(push.delivery_id, answered);
-      return failureOf(answer);
+      return answer.outcome === 'ok' ? { not_reached: `an answer could not be sent: ${in_doubt}` } : failureOf(answer);
     }
     this.#answered.delete(push.delivery_id);
     return { status_code: 200, body: repliesOf(answered, push.target_agents.length) };
   }
 
-  #keep(delivery_id: string, answered: AnsweredPart[]): void {
+  /**
+   * From the second attempt on, sends answers before the push has its result: the agent that failed may fail in every
+   * attempt. The answers to the first attempt go into its response.
+   *
+   * So the way of an answer depends only on the number of the attempt and on the place of the agent. When another
+   * process repeats the attempt, it asks all agents again, and their answers take the same way. The service stores an
+   * answer once on each way: here by its idempotency key, in the response by its place.
+   *
+   * @returns the parts, without the answers that were sent
+   */
+  #sendAhead(
+    push: PushInHand,
+    { reply_token, agents }: Asked,
+    parts: readonly KeptPart[],
+  ): Promise<readonly KeptPart[]> {
+    const send = async (part: KeptPart): Promise<KeptPart> => {
+      const [agent = ''] = part.agents;
+      const place = agents.indexOf(agent);
+      const is_sent_ahead = (push.attempt ?? 1) > 1 && part.agents.length < agents.length && place < REPLIES_MAX;
+      if (reply_token === null || !is_sent_ahead) return part;
+      try {
+        for (const [i, reply] of repliesIn(part.body).entries()) {
+          const idempotency_key = `${push.delivery_id}:${place}:${i}`;
+          await this.#client.sendReply(reply_token, named(reply, agent), { idempotency_key });
+        }
+        return { agents: part.agents, body: NO_REPLIES };
+      } catch (error) {
+        // The service does not have the answer, and does not take it in this way. So the answer goes into the response.
+        const status = (error instanceof ConvokeError && error.status) || 0;
+        if (status >= 400 && status < 429) return { agents: part.agents, body: part.body };
+        return { ...part, in_doubt: (error as Error).message };
+      }
+    };
+    return Promise.all(parts.map(send));
+  }
+
+  #keep(delivery_id: string, answered: KeptPart[]): void {
     if (answered.length === 0) return;
     this.#answered.delete(delivery_id);
     this.#answered.set(delivery_id, answered);
