@@ -88,6 +88,11 @@ export function isActive({ revoked_at, expires_at }: ApiKey, wall_ms: number): b
   return revoked_at === null && (expires_at === null || wall_ms < expires_at);
 }
 
+/** The digests of the tokens that work at a time, as far as rotations decide that. The current one is the first. */
+export function validDigests({ digest, previous_digest, previous_until }: ApiKey, wall_ms: number): string[] {
+  return previous_digest !== null && wall_ms < (previous_until ?? 0) ? [digest, previous_digest] : [digest];
+}
+
 /** Whether a key can make other keys and never expires. At least one such key must remain. */
 export function isLastingAdmin({ scopes, revoked_at, expires_at }: ApiKey): boolean {
   return scopes.includes('admin') && revoked_at === null && expires_at === null;

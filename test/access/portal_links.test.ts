@@ -28,6 +28,7 @@ import { until } from '../support/wait.ts';
 
 const WEBHOOK = { webhook_url: 'http://127.0.0.1:9/' };
 const HOUR_MS = 3_600_000;
+const OVERLAP_S = 1_800;
 const OPEN_ROUTES = [
   'GET /api/v1/instances/',
   'GET /api/v1/instances/:instance_id/',
@@ -276,6 +277,32 @@ describe('a portal link ends', () => {
     });
   }
 });
+
+for (const who of ['owner', 'admin'] as const) {
+  const whose = who === 'owner' ? 'its key' : 'the key that made it';
+  test(`a portal link and its feed go on while ${whose} is in the overlap of a rotation, and end with it`, async (t) => {
+    const clock = new SetClock();
+    const all = await houseOf(await startService(t, {}, clock));
+    const token = await linkFor(all);
+    const stream = await openStream(`${all.service.url}/api/v1/events/`, bearer(token));
+    const rotated = await all.service.post(`/api/v1/keys/${all[who].key_id}/rotate/`, { overlap_seconds: OVERLAP_S });
+    assert.equal(rotated.status, 200, rotated.text);
+    assert.deepEqual(await seen(all, token), ['one', 'two']);
+    const later = await openStream(`${all.service.url}/api/v1/events/`, bearer(token));
+    assert.ok(!stream.ended);
+    clock.step(OVERLAP_S * 1000);
+    assertProblem(await list(all, token), 401, 'api_key_unknown');
+    for (const { name, feed } of [
+      { name: 'the feed from before the rotation', feed: stream },
+      { name: 'the feed from the overlap', feed: later },
+    ])
+      await until(
+        `the end of ${name}`,
+        () => feed.ended,
+        (ended) => ended,
+      );
+  });
+}
 
 test('only the portal can be framed, and only by the origins of the setting', async (t) => {
   await buildIfStale();

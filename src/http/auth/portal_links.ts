@@ -1,5 +1,6 @@
 import type { Clock } from '../../delivery/clock.ts';
 import type { Principal } from '../../domain/access.ts';
+import { validDigests } from '../../domain/api_key.ts';
 import {
   isPortalToken,
   makePortalToken,
@@ -56,8 +57,8 @@ export class PortalLinks {
    */
   make(terms: PortalTerms): string {
     const secret = this.#secrets.newest;
-    const digests = this.#digestsOf(terms);
-    if (secret === undefined || digests === null) throw new Problem('key_does_not_exist');
+    const [digests] = this.#digestsOf(terms);
+    if (secret === undefined || digests === undefined) throw new Problem('key_does_not_exist');
     if (this.revocationReason(terms, digests) !== null) throw new Problem('key_not_active');
     if (this.#principalOf(terms) === null) {
       throw new Problem(
@@ -71,15 +72,15 @@ export class PortalLinks {
   /**
    * Identifies the caller of a request with the token of a link; null for any other text.
    *
-   * @throws Problem `api_key_unknown` when the link was not made here, or when one of its two keys has another token
-   * now; `api_key_expired`, `api_key_revoked`
+   * @throws Problem `api_key_unknown` when the link was not made here, or when a token that one of its two keys had then
+   * works no more; `api_key_expired`, `api_key_revoked`
    */
   identify(token: string): Standing | null {
     const terms = portalClaims(token);
     if (terms === null) return null;
-    const digests = this.#digestsOf(terms);
+    const digests = this.#digestsOf(terms).find((pair) => isPortalToken(this.#secrets.all, token, pair));
     const principal = this.#principalOf(terms);
-    if (digests === null || principal === null || !isPortalToken(this.#secrets.all, token, digests))
+    if (digests === undefined || principal === null)
       throw new Problem('api_key_unknown', 'This link is not valid here, or not any more. Open it again where it was.');
     const code = this.revocationReason(terms, digests);
     if (code !== null) throw new Problem(code, 'This link has ended. Open it again where it was.');
@@ -95,9 +96,17 @@ export class PortalLinks {
     );
   }
 
-  #digestsOf({ key_id, maker_id }: PortalTerms): PortalDigests | null {
-    const [key, maker] = [this.#keyring.known(key_id)?.key, this.#keyring.known(maker_id)?.key];
-    return key === undefined || maker === undefined ? null : { key: key.digest, maker: maker.digest };
+  /**
+   * The digests with which a link can be valid now: first those of the current tokens, and during the overlap of a
+   * rotation those of the previous ones too. Empty when there is no such key.
+   */
+  #digestsOf({ key_id, maker_id }: PortalTerms): PortalDigests[] {
+    const now = this.#clock.wall();
+    const [keys = [], makers = []] = [key_id, maker_id].map((id) => {
+      const known = this.#keyring.known(id);
+      return known === null ? [] : validDigests(known.key, now);
+    });
+    return keys.flatMap((key) => makers.map((maker) => ({ key, maker })));
   }
 
   /** A principal that sees the instances of the key; null when a link may show none of them. */

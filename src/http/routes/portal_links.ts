@@ -35,7 +35,7 @@ const LINK = {
     tags: ['keys'],
     summary: 'Make a link that shows the instances of a key, for an hour at most',
     description:
-      'Anybody with the link sees the instances of the key and their deliveries, tests webhooks, sends again what failed, and pauses. They neither read meetings nor take part in them, and change nothing that decides where pushes go or how they are signed. Pages of the origins in CONVOKE_PORTAL_ORIGINS may show the page in a frame. The link ends when that key or your own key is revoked or rotated.',
+      'Anybody with the link sees the instances of the key and their deliveries, tests webhooks, sends again what failed, and pauses. They neither read meetings nor take part in them, and change nothing that decides where pushes go or how they are signed. Pages of the origins in CONVOKE_PORTAL_ORIGINS may show the page in a frame. The link ends when that key or your own key is revoked, expires, or is rotated without an overlap.',
     params: KeyParams,
     body: PortalLinkBody,
     response: responses({

@@ -1324,7 +1324,8 @@ class Operations:
         Anybody with the link sees the instances of the key and their deliveries, tests webhooks, sends again what
         failed, and pauses. They neither read meetings nor take part in them, and change nothing that decides
         where pushes go or how they are signed. Pages of the origins in CONVOKE_PORTAL_ORIGINS may show the page
-        in a frame. The link ends when that key or your own key is revoked or rotated.
+        in a frame. The link ends when that key or your own key is revoked, expires, or is rotated without an
+        overlap.
 
         :param key_id: The id of an API key.
         :param instance_id: Shows only this instance of the key; absent: all of them.
