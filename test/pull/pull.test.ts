@@ -1,7 +1,14 @@
 import assert from 'node:assert/strict';
 import { connect } from 'node:net';
 import { describe, test } from 'node:test';
-import { type AuditEntry, type Page, type ProblemDetails, type PulledPush, verify } from '@convoke/sdk';
+import {
+  type AuditEntry,
+  type Page,
+  type ProblemDetails,
+  type PulledPush,
+  type PullResult,
+  verify,
+} from '@convoke/sdk';
 import { systemClock } from '../../src/delivery/clock.ts';
 import type { PullContext } from '../../src/http/routes/pull.ts';
 import type { InstanceRow } from '../../src/store/contract/instances.ts';
@@ -460,17 +467,29 @@ test('a registration that pulls needs no webhook_url; one that does not, does', 
 test('what is wrong with a result is named', async () => {
   const machine = await PullingMachine.start(service, []);
   const one = { delivery_id: 'dlv_x', attempt: 1 };
-  for (const [result, path] of [
-    [one, 'results.0'],
-    [{ ...one, status_code: 200, not_reached: 'x' }, 'results.0'],
-    [{ ...one, status_code: 200, body: 'é'.repeat(40_000) }, 'results.0.body'],
-    [{ ...one, status_code: 99 }, 'results.0.status_code'],
-  ] as const) {
-    const { errors } = assertProblem(await machine.ask({ results: [result] }), 422, 'invalid_fields');
+  const wrong: [result: object, path: string, said: RegExp][] = [
+    [one, 'results.0', /^results\.0 /],
+    [{ ...one, status_code: 200, not_reached: 'x' }, 'results.0', /^results\.0 /],
+    [
+      { ...one, status_code: 200, body: 'é'.repeat(40_000) },
+      'results.0.body',
+      /^results\.0\.body must be a string of at most/,
+    ],
+    [{ ...one, status_code: 99 }, 'results.0.status_code', /^results\.0\.status_code must be a whole number/],
+    [{ ...one, statuscode: 200 }, 'results.0.statuscode', /^unknown field statuscode; did you mean status_code\?/],
+    [{ ...one, status_code: 200, 'a/b': 1 }, 'results.0.a/b', /^unknown field a\/b; known are delivery_id, attempt, /],
+  ];
+  for (const [result, path, said] of wrong) {
+    const { errors, detail } = assertProblem(
+      await machine.ask({ results: [result as PullResult] }),
+      422,
+      'invalid_fields',
+    );
     assert.deepEqual(
       errors?.map((error) => error.path),
       [path],
     );
+    assert.match(detail, said);
   }
 });
 

@@ -159,8 +159,15 @@ function fieldErrorsOf(schema: SchemaNode, error: ValidationError): FieldError[]
   if (params.requiredProperties !== undefined) {
     return params.requiredProperties.map((name) => ({ path: within(name), message: 'is required' }));
   }
-  // Skips the validator's errors for an unknown field and its object, because `unknownFields` reports the field better.
-  if (error.keyword === 'boolean' || error.keyword === 'additionalProperties') return [];
+  // The validator has two errors for an unknown field: `boolean` for the field, and this one for its object.
+  if (error.keyword === 'additionalProperties') return [];
+  if (error.keyword === 'boolean') {
+    const name = path.pop();
+    // `unknownFields` has reported the unknown fields of the body itself.
+    if (name === undefined || path.length === 0) return [];
+    const known = Object.keys(nodeAt(schema, path)?.properties ?? {});
+    return [{ path: within(shown(name)), message: unknownField(name, known) }];
+  }
   if (path.length === 0 && error.keyword === 'type') return [{ path: '', message: 'must be a JSON object' }];
   return [{ path: path.join('.'), message: expectation(schema, path) ?? error.message }];
 }
