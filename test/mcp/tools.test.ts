@@ -262,10 +262,12 @@ describe('the tools', () => {
     ] as const)
       assert.match(await all.refused(tool, { [field]: '..', ...more }), /cannot be "\.\."\. Correct the fields/);
 
-    const other = await connectMcp(t, service, await keyOf('instance'));
     const agent_id = service.name('taken');
     await all.done('join_meeting', { meeting_id, agent_id });
-    assert.match(await other.refused('join_meeting', { meeting_id, agent_id }), /another agent_id/);
+    for (const scopes of [['instance'], ['read', 'instance']] as const) {
+      const other = await connectMcp(t, service, await keyOf(...scopes));
+      assert.match(await other.refused('join_meeting', { meeting_id, agent_id }), /another agent_id/, scopes.join());
+    }
     const { instance_id } = await service.register({ webhook_url: 'http://127.0.0.1:1/' });
     const admin = await connectMcp(t, service, service.token);
     assert.match(await admin.refused('wait_for_message', { agent_id: 'a', instance_id }), /is pushed to/);

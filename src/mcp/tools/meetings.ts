@@ -83,12 +83,18 @@ export const joinMeeting = toolOf({
   async run(caller, { meeting_id, agent_id, instance_id: given_id, ...given_rules }) {
     const { client, signal } = caller;
     const instance_id = await caller.instanceOf({ agent_id, instance_id: given_id });
-    if ((await known(caller, instance_id)) === null)
-      await client.register(
-        { instance_id, instance_name: agent_id, agent_ids: [agent_id], transport: 'pull' },
-        { signal },
-      );
-    return client.joinMeeting({ instance_id, meeting_id, agent_ids: [agent_id], ...given_rules }, { signal });
+    const agent_ids = [agent_id];
+    const register = () =>
+      client.register({ instance_id, instance_name: agent_id, agent_ids, transport: 'pull' }, { signal });
+    const join = () => client.joinMeeting({ instance_id, meeting_id, agent_ids, ...given_rules }, { signal });
+    if ((await known(caller, instance_id)) === null) await register();
+    return join().catch(async (error: unknown) => {
+      if (!isMissing(error)) throw error;
+      // A key with the scope read sees the instances of other keys too. Then the registration is refused, and says that
+      // somebody else uses the name.
+      await register();
+      return join();
+    });
   },
 });
 
@@ -100,9 +106,13 @@ async function known({ client, signal }: Caller, instance_id: string): Promise<I
   try {
     return await client.getInstance(instance_id, { signal });
   } catch (error) {
-    if (error instanceof ConvokeError && error.code === 'instance_does_not_exist') return null;
+    if (isMissing(error)) return null;
     throw error;
   }
+}
+
+function isMissing(error: unknown): boolean {
+  return error instanceof ConvokeError && error.code === 'instance_does_not_exist';
 }
 
 export const leaveMeeting = toolOf({
