@@ -4,7 +4,11 @@ import type { Store } from '../store/store.ts';
 import type { Author } from './author.ts';
 import type { InstanceChanges } from './instances.ts';
 
-const LOOK_EVERY_MS = 10_000;
+/**
+ * A lease ends with its key at the latest, and what uses a key ends within a second of the key. When a key expires,
+ * nothing calls `look`. One look is a read of an index that has only the leases.
+ */
+const LOOK_EVERY_MS = 500;
 /** The `lease_until` that a revocation writes for every subscription of the revoked key. */
 const LEASE_REVOKED = 0;
 /** The most instances that are removed before the table is read again. */

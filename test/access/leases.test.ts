@@ -34,3 +34,30 @@ test('an instance that cannot be read is removed too, and holds up no other', as
   assert.deepEqual(ended, []);
   assert.equal(errors.length, 1);
 });
+
+test('an instance is removed within a second of the end of its lease, also when nothing else happens then', async (t) => {
+  const clock = new VirtualClock();
+  const lease_ms = 61_000;
+  const lease_until = clock.wall() + lease_ms;
+  const removed: string[] = [];
+  const parts = {
+    store: {
+      instances: {
+        endedLeases: async (wall_ms: number) => (wall_ms >= lease_until && removed.length === 0 ? ['a'] : []),
+        get: async () => null,
+      },
+    },
+    instances: { remove: async (_author: unknown, instance_id: string) => removed.push(instance_id) },
+    clock,
+    onRevoked: async () => {},
+    onError: assert.ifError,
+  };
+  const leases = new Leases(parts as unknown as LeasesParts);
+  t.after(() => leases.close());
+  leases.start();
+  await clock.advance(lease_ms - 1);
+  assert.deepEqual(removed, []);
+  await clock.advance(1_001);
+  await clock.settle();
+  assert.deepEqual(removed, ['a']);
+});
