@@ -1,8 +1,12 @@
-/** Clients that leave, or get a 503, while the handler of their request waits: nothing is kept for them. */
+/**
+ * Clients that leave, or get a 503, while the handler of their request waits: nothing is kept for them. And clients that
+ * get no 503, because they already get their response.
+ */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import http, { type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { Readable } from 'node:stream';
 import { describe, test, type TestContext } from 'node:test';
 import Fastify from 'fastify';
 import { systemClock } from '../../src/delivery/clock.ts';
@@ -84,10 +88,42 @@ test('a client that leaves before its large response is made takes none of the r
   assert.equal((await fetch(url)).status, 200);
 });
 
+/** A storage that stalls when the test says so. */
+function stallOf() {
+  let listener: Parameters<Stall['onStall']>[0] = () => {};
+  const stall: Stall = { onStall: (f) => (listener = f), is_stalled: false, holds_up_reading: false };
+  /** Lets the storage stall, so long that it gives so many signs of it. */
+  const giveSigns = (signs: number): void => {
+    for (let sign = 1; sign <= signs; sign++) listener(sign >= LONG_SIGN, sign === 1);
+  };
+  return { stall, giveSigns };
+}
+
+test('a response that has begun arrives whole, although the storage stalls meanwhile', async (t) => {
+  const gate = new Gate();
+  const { stall, giveSigns } = stallOf();
+  const app = appFor(t);
+  addStalls(app as unknown as App, stall);
+  app.get('/api/v1/download/', async (_request, reply) => {
+    async function* parts() {
+      yield 'the beginning';
+      await gate.pass();
+      yield ' and the end';
+    }
+    return reply.send(Readable.from(parts()));
+  });
+  const response = await fetch(`${await listening(app)}/api/v1/download/`);
+  assert.equal(response.status, 200);
+  giveSigns(LONG_SIGN);
+  await new Promise((resolve) => setImmediate(resolve));
+  gate.open();
+  assert.equal(await response.text(), 'the beginning and the end');
+});
+
 describe('a feed that is opened', () => {
   async function start(t: TestContext) {
     const gate = new Gate();
-    let onStall = (): void => {};
+    const { stall, giveSigns } = stallOf();
     const standing = { principal: { key_id: 'k' }, token: null, revocationReason: () => null };
     const parts = {
       clock: systemClock(),
@@ -105,24 +141,21 @@ describe('a feed that is opened', () => {
       Object.assign(request, { principal: { key_id: 'k', visibility: null, meeting_ids: null }, standing });
       done();
     });
-    addStalls(
-      app as unknown as App,
-      { onStall: (f: () => void) => (onStall = f), is_stalled: false, holds_up_reading: false } as unknown as Stall,
-    );
+    addStalls(app as unknown as App, stall);
     eventRoutes(app as unknown as App, { feed });
     const url = `${await listening(app)}/api/v1/events/`;
-    return { feed, gate, url, stall: (): void => onStall() };
+    return { feed, gate, url, giveSigns };
   }
 
   test('while the storage stalls leaves no listener behind', async (t) => {
-    const { feed, gate, url, stall } = await start(t);
+    const { feed, gate, url, giveSigns } = await start(t);
     const response = fetch(url);
     await until(
       'the feed to be opened',
       () => gate.waiting,
       (count) => count === 1,
     );
-    for (let sign = 0; sign < LONG_SIGN; sign++) stall();
+    giveSigns(LONG_SIGN);
     assert.equal((await response).status, 503);
     gate.open();
     await until(
@@ -134,8 +167,8 @@ describe('a feed that is opened', () => {
     assert.equal(feed.listeners, 0);
   });
 
-  test('control: otherwise it has a listener', async (t) => {
-    const { feed, gate, url } = await start(t);
+  test('control: otherwise it has a listener, also after several short stalls', async (t) => {
+    const { feed, gate, url, giveSigns } = await start(t);
     const abort = new AbortController();
     const response = fetch(url, { signal: abort.signal });
     await until(
@@ -143,6 +176,7 @@ describe('a feed that is opened', () => {
       () => gate.waiting,
       (count) => count === 1,
     );
+    for (let stalls = 0; stalls < 3; stalls++) giveSigns(LONG_SIGN - 1);
     gate.open();
     assert.equal((await response).status, 200);
     assert.equal(feed.listeners, 1);

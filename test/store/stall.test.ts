@@ -54,6 +54,19 @@ test('a call without a result for 3 s stalls the storage, until the result arriv
   assert.equal(watch.is_stalled, false);
 });
 
+test('a sign says whether the stall begins with it', (t) => {
+  const { watch, pass, call } = watched(t);
+  const news: boolean[] = [];
+  watch.onStall((_is_long, is_new) => news.push(is_new));
+  const first = call('messages.accept');
+  pass(3_500);
+  assert.deepEqual(news, [true, false]);
+  first.answer();
+  call('messages.accept');
+  pass(3_500);
+  assert.deepEqual(news, [true, false, true, false]);
+});
+
 test('many calls that end one after another stall nothing', (t) => {
   const { watch, told, pass, call } = watched(t);
   let last = call('messages.accept');

@@ -10,7 +10,7 @@ import type { App } from '../context.ts';
 
 class Caller extends ListNode {
   readonly giveUp: () => void;
-  /** How many signs of a stall there were since the request arrived. */
+  /** How many signs of the present stall there were since the request arrived. */
   signs = 0;
 
   constructor(giveUp: () => void) {
@@ -22,8 +22,9 @@ class Caller extends ListNode {
 /** Puts the checks before every route that is added later. */
 export function addStalls(app: App, stall: Stall): void {
   const callers = new IntrusiveList<Caller>();
-  stall.onStall(() => {
+  stall.onStall((_is_long, is_new) => {
     for (const caller of callers.toArray()) {
+      if (is_new) caller.signs = 0;
       if (++caller.signs < LONG_SIGN) continue;
       callers.delete(caller);
       caller.giveUp();
@@ -41,7 +42,10 @@ export function addStalls(app: App, stall: Stall): void {
     const handle = route.handler;
     const handleInTime: RouteHandlerMethod = function (request, reply) {
       const { promise, resolve, reject } = Promise.withResolvers<unknown>();
-      const caller = new Caller(() => reject(inDoubt()));
+      const caller = new Caller(() => {
+        // A response that has begun needs no more of the storage. An error would only cut it off.
+        if (!reply.raw.headersSent) reject(inDoubt());
+      });
       callers.add(caller);
       const answer = (async () => handle.call(this, request, reply))();
       void answer.then(resolve, reject).finally(() => callers.delete(caller));

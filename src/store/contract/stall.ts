@@ -9,7 +9,7 @@ export interface Stall {
   readonly holds_up_reading: boolean;
   /**
    * Called four times a second during a stall. `is_long`: the stall has lasted almost 6 seconds, and callers should
-   * stop waiting.
+   * stop waiting. `is_new`: the stall begins with this call.
    */
-  onStall(listener: (is_long: boolean) => void): void;
+  onStall(listener: (is_long: boolean, is_new: boolean) => void): void;
 }

@@ -51,7 +51,7 @@ export interface Waiting extends Wait {
 export class StallWatch implements Stall {
   readonly #waiting: readonly (Waiting | null)[];
   readonly #signs: StallSigns;
-  readonly #listeners: ((is_long: boolean) => void)[] = [];
+  readonly #listeners: ((is_long: boolean, is_new: boolean) => void)[] = [];
   #timer: NodeJS.Timeout | null = null;
   #tick = 0;
   #is_stalled = false;
@@ -70,7 +70,7 @@ export class StallWatch implements Stall {
     return this.#is_stalled && this.#signs === 'all';
   }
 
-  onStall(listener: (is_long: boolean) => void): void {
+  onStall(listener: (is_long: boolean, is_new: boolean) => void): void {
     this.#listeners.push(listener);
   }
 
@@ -104,6 +104,7 @@ export class StallWatch implements Stall {
     this.#tick++;
     if (this.#waiting.every((waiting) => waiting === null)) return this.stop();
     const longest = this.#longest();
+    const is_new = !this.#is_stalled;
     this.#is_stalled = longest > STALLED_TICKS;
     for (const waiting of this.#waiting) {
       if (waiting === null || this.#tick - waiting.since <= waiting.ticks_max) continue;
@@ -112,7 +113,7 @@ export class StallWatch implements Stall {
       waiting.reject(this.#tick - waiting.since > LONG_TICKS ? inDoubt() : stalled());
     }
     if (!this.#is_stalled) return;
-    for (const listener of this.#listeners) listener(longest > LONG_TICKS);
+    for (const listener of this.#listeners) listener(longest > LONG_TICKS, is_new);
   }
 }
 
