@@ -23,11 +23,16 @@ const CLOSE_BRACKET = 0x5d;
 const COLON = 0x3a;
 const COMMA = 0x2c;
 
+const MESSAGE = 'message';
+
 /**
  * The check for repeated names leaves out the values of these fields. A message belongs to the sender and is passed on
  * as it is. The items of `messages` are bodies of their own, which `items` checks one by one.
  */
-const READ_APART: ReadonlySet<string> = new Set(['message', 'messages']);
+const READ_APART: ReadonlySet<string> = new Set([MESSAGE, 'messages']);
+
+/** The field whose value has a message of its own, which the check leaves out too: a later reply. */
+const REPLY = 'reply';
 
 /** The place of a value in the body, in bytes. */
 interface Span {
@@ -167,7 +172,7 @@ const NO_NAMES: ReadonlySet<string> = new Set();
  * once for each level.
  *
  * @param repeats_allowed whether any field may be repeated; then the last one counts. When false, only fields within
- * the values of READ_APART may be repeated.
+ * the values of READ_APART and within the message of a REPLY may be repeated.
  */
 function spansOf(bytes: Buffer, { repeats_allowed = false } = {}): Map<string, Span> {
   const spans = new Map<string, Span>();
@@ -208,7 +213,10 @@ function spansOf(bytes: Buffer, { repeats_allowed = false } = {}): Map<string, S
         throw new Problem('malformed_json', `The field ${JSON.stringify(name)} is there twice; send it once.`);
       if (names === NO_NAMES) open[open.length - 1] = new Set([name]);
       else (names as Set<string> | null)?.add(name);
-      if (!is_own) continue;
+      if (!is_own) {
+        if (open.length === 2 && key === REPLY) is_free = name === MESSAGE;
+        continue;
+      }
       key = name;
       value_start = i + 1;
       is_free = repeats_allowed || READ_APART.has(key);

@@ -71,6 +71,19 @@ describe('a later reply', () => {
     assertProblem(await reply(service, token, { replies: ['x'] }), 422, 'invalid_fields');
   });
 
+  test('has its message stored as it was written, with repeated fields too', async (t) => {
+    const service = await startService(t);
+    const { meeting_id, token } = await pushed(t, service);
+    const message = '{"a":1,"a":[{"b":1, "b":2.50}]}';
+    const send = (body: string) =>
+      service.request('POST', '/api/v1/replies/', { body, headers: { 'convoke-reply-token': token } });
+    const answer = await send(`{"reply":{"message":${message}}}`);
+    assert.equal(answer.status, 201, answer.text);
+    const { text } = await service.get(messagesPath(meeting_id));
+    assert.ok(text.includes(`"message":${message}`), text);
+    assertProblem(await send('{"reply":{"message":{},"message":{}}}'), 400, 'malformed_json');
+  });
+
   test(`can be given ${REPLIES_MAX} times, also when all of them arrive together, and a repeat counts once`, async (t) => {
     const service = await startService(t);
     const { meeting_id, token } = await pushed(t, service);

@@ -16,12 +16,18 @@ describe('a JSON body', () => {
     '{"a":[{"b":1},{"c":1,"c":2}]}',
     '{"message":{},"a":{"b":1,"b":2}}',
     '[{"a":1,"a":2}]',
+    '{"reply":{"message":{},"message":{}}}',
+    '{"reply":{"message":{"a":1},"a":{"b":1,"b":2}}}',
+    '{"reply":{"message":{}},"a":{"b":1,"b":2}}',
+    '{"reply":{"a":{"message":{"b":1,"b":2}}}}',
+    '{"reply":{"message":[{"a":1,"a":2}]},"reply":{}}',
   ]) {
     test(`is refused where a field is there twice: ${text}`, () => assert.throws(() => parse(text), /there twice/));
   }
 
   for (const text of [
     '{"message":{"a":1,"a":[{"b":1,"b":2}]},"a":1}',
+    '{"reply":{"b":1,"message":{"a":1,"a":[{"b":1,"b":2}]},"a":1}}',
     '{"a":{"b":1},"c":{"b":1},"b":1}',
     '{"a":[{"b":1},{"b":2}]}',
     '{"a":"\\"b\\":","b":1}',
