@@ -2,7 +2,9 @@
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import { before, describe, test, type TestContext } from 'node:test';
-import type { ApiKeyWithToken, Instance, Page } from '@convoke/sdk';
+import type { ApiKeyWithToken, ConvokeClient, Instance, Page } from '@convoke/sdk';
+import { Caller } from '../../src/mcp/caller.ts';
+import { subscribe } from '../../src/mcp/events/subscriptions.ts';
 import { rpc, RPC_HEADERS } from '../support/mcp.ts';
 import { type Received, Receiver } from '../support/receiver.ts';
 import { assertProblem, Service, useService } from '../support/service.ts';
@@ -470,4 +472,29 @@ describe('a subscription', () => {
     assert.equal((await ask('events/subscribe', of(100), many.token)).error?.code, -32_025);
     assert.equal((await subscribed(of(99), many.token)).truncated, false, 'one that exists is renewed');
   });
+});
+
+test('a renewal gives the cursor of the client back when the search for events that failed came to no end', async () => {
+  const cursorAfter = async (next_cursor: string | null) => {
+    const client = {
+      session: async () => ({ key_id: 'k' }),
+      getMeeting: async () => ({ last_seq: 9 }),
+      getInstance: async () => ({ pending_deliveries: 0, consecutive_failures: 0, last_failure: null }),
+      register: async () => ({ lease_until: 'later' }),
+      joinMeeting: async () => ({}),
+      listDeliveries: async () => ({ data: [], next_cursor }),
+    };
+    const caller = new Caller({
+      client: client as unknown as ConvokeClient,
+      signal: new AbortController().signal,
+      hasRoom: async () => {},
+      onAnswered: () => {},
+      onUnsettled: () => assert.fail(),
+    });
+    const delivery = { mode: 'webhook', url: 'http://127.0.0.1:1/', secret: SECRETS[0] };
+    const params = { name: NAME, arguments: { meeting_id: 'm' }, delivery, cursor: '3' } as const;
+    return (await subscribe(caller, params)).cursor;
+  };
+  assert.equal(await cursorAfter('further'), '3');
+  assert.equal(await cursorAfter(null), '9', 'control');
 });

@@ -61,20 +61,26 @@ export async function subscribe(caller: Caller, params: SubscribeParams) {
     ...about,
     // Leaves the cursor of the client as it is while a delivery is pending, and after one that failed: a later cursor
     // could skip a message.
-    cursor: pending_deliveries > 0 || (await hasLost(caller, id, cursor)) ? cursor : String(last_seq),
+    cursor: pending_deliveries > 0 || (await mayHaveLost(caller, id, meeting_id, cursor)) ? cursor : String(last_seq),
     truncated: false,
     deliveryStatus: { active: health !== 'down', lastDeliveryAt: last_success_at, lastError: lastError(before) },
   };
 }
 
-/** Whether an event after the cursor of the client failed, or was cancelled, so that only a poll has it. */
-async function hasLost({ client, signal }: Caller, instance_id: string, cursor: string | null): Promise<boolean> {
+/** Whether an event after the cursor of the client may have failed, or was cancelled, so that only a poll has it. */
+async function mayHaveLost(
+  { client, signal }: Caller,
+  instance_id: string,
+  meeting_id: string,
+  cursor: string | null,
+): Promise<boolean> {
   if (cursor === null) return false;
-  const newest = async (state: 'failed' | 'cancelled'): Promise<number> => {
-    const { data } = await client.listDeliveries({ instance_id, state, limit: 1 }, { signal });
-    return data[0]?.seq ?? 0;
-  };
-  return Math.max(...(await Promise.all([newest('failed'), newest('cancelled')]))) > Number(cursor);
+  const keys = { instance_id, meeting_id, after_seq: Number(cursor) };
+  const found = await Promise.all(
+    (['failed', 'cancelled'] as const).map((state) => client.listDeliveries({ ...keys, state, limit: 1 }, { signal })),
+  );
+  // An empty page with a next_cursor is a search that has not come to its end: there may be such an event.
+  return found.some(({ data, next_cursor }) => data.length > 0 || next_cursor !== null);
 }
 
 /** @throws ProtocolError; ConvokeError when the service refuses the call */
