@@ -1,10 +1,10 @@
 /** JSON whose numbers keep their digits. JavaScript would read 12345678901234567890 as 12345678901234567000. */
 
 /**
- * Finds the numbers that JavaScript may change. Text without a match is read in the usual way, which takes a tenth of
- * the time.
+ * Finds the numbers that JavaScript may change: long ones, those with an exponent, those that end with a zero after the
+ * point, and -0. Text without a match is read in the usual way, which takes a tenth of the time.
  */
-const UNUSUAL_NUMBER = /[\d.]{16}|\d[eE]/;
+const UNUSUAL_NUMBER = /[\d.]{16}|\d[eE]|(?:\.\d*|-)0(?:[\s,\]}]|$)/;
 
 /** Longer text is read in the usual way: to read a list of `{}` of 256 KiB exactly would take 40 ms. */
 const EXACT_CHARS_MAX = 64 << 10;
