@@ -37,6 +37,11 @@ export class Expiry {
     return this.#held_ms === 0 || now >= this.#held_until ? 0 : this.#held_ms;
   }
 
+  /** When a delivery with this `expires_at` expires on the clock as it runs now. */
+  endOf(expires_at: number, now: number): number {
+    return expires_at + this.heldAt(now);
+  }
+
   /** The time to compare with `expires_at`: a delivery has expired when its `expires_at` is not later. */
   timeAt(now: number): number {
     return now - this.heldAt(now);

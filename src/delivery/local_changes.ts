@@ -154,10 +154,7 @@ export class LocalChanges {
     const { invalidations, recipients, dispatcher } = this.#parts;
     recipients.invalidate(invalidations.tick());
     for (const recipient of recipients.all()) {
-      for (const lane of recipient.lanesIn(meeting_ids)) {
-        lane.held_until = 0;
-        dispatcher.invalidateLane(recipient, lane);
-      }
+      for (const lane of recipient.lanesIn(meeting_ids)) dispatcher.invalidateLane(recipient, lane);
       if (recipient.hasAside(meeting_ids)) dispatcher.invalidateLane(recipient, recipient.aside);
     }
   }

@@ -224,6 +224,46 @@ describe('what waits', () => {
     ]);
     assert.deepEqual(new Set(await node.states({ instance_id: 'j' })), new Set(['delivered']));
   });
+
+  for (const lanes of [{ instance_id: 'i' }, { meeting_id: 'm' }, { instance_id: 'i', meeting_id: 'm' }]) {
+    test(`is dropped with its Retry-After, by ${Object.keys(lanes).join(' and ')}: later messages do not wait for it`, async (t) => {
+      const node = await startNode(t);
+      await node.meeting('m', 'i');
+      node.transport.answer('i', [{ says: 503, retry_after: '3600' }]);
+      await node.send('m');
+      await node.clock.advance(SECOND);
+      assert.equal(await node.drop(lanes), 1);
+      await node.send('m');
+      await node.clock.advance(SECOND);
+      assert.deepEqual(await node.states(), ['cancelled dropped', 'delivered']);
+    });
+  }
+
+  test('is read again when an instance changes, and still waits for its Retry-After', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i');
+    node.transport.answer('i', [{ says: 503, retry_after: '3600' }]);
+    await node.sendMany('m', 2);
+    await node.clock.advance(SECOND);
+    node.engine.invalidateInstance('i');
+    await node.clock.advance(HOUR - 2 * SECOND);
+    assert.deepEqual(node.transport.seqsTo('i'), [1]);
+    await node.clock.advance(2 * SECOND);
+    assert.deepEqual(await node.states(), ['delivered', 'delivered']);
+  });
+
+  test('in a paused meeting stays there when its instance changes', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i');
+    await node.setMeeting('m', PAUSED);
+    await node.sendMany('m', 3);
+    node.engine.invalidateInstance('i');
+    await node.clock.advance(MINUTE);
+    assert.deepEqual([node.transport.pushes.length, node.engine.stats.queued_in_memory], [0, 0]);
+    await node.setMeeting('m', RESUMED);
+    await node.clock.advance(SECOND);
+    assert.deepEqual(node.transport.seqsTo('i'), [1, 2, 3]);
+  });
 });
 
 test('settings that are read again and are the same cost no scan; all that differ cost one', async (t) => {

@@ -7,7 +7,7 @@ import { MeetingChanges } from '../../src/changes/meetings.ts';
 import { LongAttempts } from '../../src/delivery/runtimes/long_attempts.ts';
 import { mayTakeLong, type Target } from '../../src/delivery/transport/target.ts';
 import type { Push, Way } from '../../src/delivery/transport/transport.ts';
-import { HOUR, MINUTE, SECOND, SECRET, startNode, type TestNode } from '../support/node.ts';
+import { HOUR, MINUTE, SECOND, SECRET, startNode, temporaryFile, type TestNode } from '../support/node.ts';
 import { HANGS } from '../support/scripted_transport.ts';
 
 type Batch = { idempotency?: { sender: string } | null }[];
@@ -169,6 +169,66 @@ test('a delivery that expires in the table, and that the engine holds for its ne
   assert.deepEqual(await node.states(), ['failed expired']);
   assert.deepEqual(node.settled_without_attempt, new Map([['failed expired', 1]]));
 });
+
+const ASKS_FOR_AN_HOUR = { says: 503, retry_after: '3600' } as const;
+
+for (const by of ['its node', 'another node that does the maintenance'] as const) {
+  test(`a delivery that waits for its Retry-After, and is failed as expired by ${by}, holds up no other`, async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i');
+    node.transport.answer('i', [ASKS_FOR_AN_HOUR, 200]);
+    await node.send('m', { expires_in_ms: MINUTE });
+    await node.send('m');
+    if (by === 'its node') await node.clock.advance(2 * MINUTE);
+    else {
+      await node.clock.advance(MINUTE - 1);
+      // The clock of that node is ahead, and it tells nobody.
+      const { next } = await node.store.deliveries.expireLanes(null, 100, node.clock.now() + 1, node.clock.wall());
+      assert.equal(next, null);
+      assert.deepEqual(await node.states(), ['failed expired', 'pending']);
+      await node.clock.advance(SECOND);
+    }
+    await node.maintenance().run();
+    await node.clock.advance(SECOND);
+    assert.deepEqual(await node.states(), ['failed expired', 'delivered']);
+    assert.deepEqual(node.settled_without_attempt, new Map([['failed expired', 1]]));
+  });
+}
+
+test('a delivery that waits for its Retry-After keeps its time while the clock is not believed, and then holds up no other', async (t) => {
+  const node = await startNode(t, { file: temporaryFile(t) });
+  await node.meeting('m', 'i');
+  node.transport.answer('i', [ASKS_FOR_AN_HOUR, ASKS_FOR_AN_HOUR]);
+  await node.send('m', { expires_in_ms: 30 * MINUTE });
+  await node.send('m');
+  await node.clock.advance(SECOND);
+  await node.store.deliveries.noteTime(node.clock.now());
+  await node.restart(96 * HOUR);
+  await node.clock.advance(29 * MINUTE);
+  assert.equal(node.transport.to('i').length, 2);
+  assert.deepEqual(await node.states(), ['pending', 'pending']);
+  await node.clock.advance(MINUTE);
+  assert.deepEqual(await node.states(), ['failed expired', 'delivered']);
+});
+
+for (const end of ['is dropped', 'expires'] as const) {
+  test(`a push that is answered with Retry-After after its delivery ${end} holds up no other`, async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i');
+    node.transport.answer('i', [HANGS, 200]);
+    await node.send('m', { expires_in_ms: MINUTE });
+    await node.clock.advance(SECOND);
+    if (end === 'is dropped') assert.equal(await node.drop({ instance_id: 'i' }), 1);
+    else {
+      await node.clock.advance(MINUTE);
+      await node.maintenance().run();
+    }
+    await node.send('m');
+    assert.equal(node.transport.release(ASKS_FOR_AN_HOUR), 1);
+    await node.clock.advance(SECOND);
+    assert.deepEqual(await node.states(), [end === 'expires' ? 'failed expired' : 'cancelled dropped', 'delivered']);
+  });
+}
 
 test('a lease that is renewed between two steps of its removal keeps its instance, and what is left is delivered', async (t) => {
   const node = await startNode(t);

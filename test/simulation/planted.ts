@@ -328,9 +328,9 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     replace: 'this.#is_draining)',
   },
   'does not let go of what was paused': {
-    file: LOCAL_CHANGES,
-    find: '        lane.held_until = 0;\n        dispatcher.invalidateLane(recipient, lane);',
-    replace: '        dispatcher.invalidateLane(recipient, lane);',
+    file: DISPATCHER,
+    find: 'lane.held_until = 0;',
+    replace: '',
   },
   'forgets what was aside when a meeting was paused': {
     file: LOCAL_CHANGES,

@@ -195,8 +195,14 @@ export class Dispatcher {
     this.#turns.end(recipient);
   }
 
-  /** Holds a lane: no attempt on its deliveries starts before a time. */
-  holdUntil(recipient: Recipient, lane: Lane, at: number): void {
+  /**
+   * Holds a lane: no attempt on its deliveries starts before its head is due. When the head expires sooner, the lane
+   * continues then: the head fails, and the next delivery has its turn.
+   *
+   * @param due_at when the next attempt on the head is due
+   */
+  hold(recipient: Recipient, lane: Lane, head: LaneDelivery, due_at: number): void {
+    const at = Math.min(due_at, this.#expiry.endOf(head.expires_at, this.#clock.now()));
     lane.held_until = at;
     this.#timers.schedule(at, () => {
       this.offer(recipient, lane);
@@ -204,9 +210,14 @@ export class Dispatcher {
     });
   }
 
-  /** Drops the deliveries that a lane has in memory, because the table may have changed; they are read again. */
+  /**
+   * Drops the deliveries that a lane has in memory, because the table may have changed; they are read again. The lane is
+   * no longer held, because the head for which it was held may have ended. If it has not, the step that reads it again
+   * holds the lane again.
+   */
   invalidateLane(recipient: Recipient, lane: Lane): void {
     this.#memory.invalidate(lane);
+    lane.held_until = 0;
     this.offer(recipient, lane);
   }
 
@@ -302,7 +313,7 @@ export class Dispatcher {
         return;
       }
       if (!lane.aside && head.next_attempt_at !== null && head.next_attempt_at > now) {
-        this.holdUntil(recipient, lane, head.next_attempt_at);
+        this.hold(recipient, lane, head, head.next_attempt_at);
         return;
       }
       const verdict = this.#judge(recipient, lane, head);

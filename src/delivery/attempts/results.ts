@@ -135,7 +135,7 @@ export class Results {
           this.#memory.takeHead(lane);
           this.#retries.schedule(recipient, again_at);
         } else {
-          this.#dispatcher.holdUntil(recipient, lane, again_at);
+          this.#dispatcher.hold(recipient, lane, delivery, again_at);
         }
         break;
       }

@@ -129,10 +129,7 @@ export class RemoteChanges implements PartitionsListener {
   #invalidateLanes(recipient: Recipient): void {
     const { invalidations, dispatcher } = this.#parts;
     recipient.invalidated_at = invalidations.now;
-    for (const lane of recipient.lanes.values()) {
-      lane.held_until = 0;
-      dispatcher.invalidateLane(recipient, lane);
-    }
+    for (const lane of recipient.lanes.values()) dispatcher.invalidateLane(recipient, lane);
     dispatcher.invalidateLane(recipient, recipient.aside);
   }
 
