@@ -23,6 +23,9 @@ export interface Reply {
 /** A reply, or why it cannot be sent, in words for the person who runs the receiver. */
 export type ReadReply = { kind: 'reply'; reply: Reply } | { kind: 'refused'; why: string };
 
+/** A reply in a response, and its position there: 0 is the first. What is no reply takes a position too. */
+type ReplyInResponse = ReadReply & { position: number };
+
 /** The facts by which a reply is judged. */
 export interface ReplyTerms {
   /** The agents that the push was for: a reply is from one of them. */
@@ -40,7 +43,7 @@ const REPLY_FIELDS = ['message', 'from_agent', 'target_agents'];
  * @returns the replies in the order of the response: at most REPLIES_MAX or one for each agent, and one refusal that
  * says how many were left out
  */
-export function repliesIn(body: string, terms: ReplyTerms): ReadReply[] {
+export function repliesIn(body: string, terms: ReplyTerms): ReplyInResponse[] {
   // Most responses are empty, or a single word.
   if (!/^[ \t\r\n]*\{/.test(body)) return [];
   let parsed: { reply?: unknown; replies?: unknown };
@@ -52,19 +55,22 @@ export function repliesIn(body: string, terms: ReplyTerms): ReadReply[] {
   const has_one = isSomething(parsed.reply);
   const has_many = isSomething(parsed.replies);
   if (!has_one && !has_many) return [];
-  if (has_one && has_many) return [refused('the response has both reply and replies; give one of them')];
+  const at = (position: number, read: ReadReply): ReplyInResponse => ({ ...read, position });
+  if (has_one && has_many) return [at(0, refused('the response has both reply and replies; give one of them'))];
   try {
-    if (has_one) return [readReply(parsed.reply, fieldText(body, 'reply') as string, terms)];
+    if (has_one) return [at(0, readReply(parsed.reply, fieldText(body, 'reply') as string, terms))];
     const { replies } = parsed;
-    if (!Array.isArray(replies)) return [refused('replies is not a list')];
+    if (!Array.isArray(replies)) return [at(0, refused('replies is not a list'))];
     const replies_max = Math.max(REPLIES_MAX, terms.agents.length);
     const texts = itemTexts(fieldText(body, 'replies') as string, replies_max);
-    const read = texts.flatMap((text, i) => (isSomething(replies[i]) ? [readReply(replies[i], text, terms)] : []));
+    const read = texts.flatMap((text, i) =>
+      isSomething(replies[i]) ? [at(i, readReply(replies[i], text, terms))] : [],
+    );
     const left_out = replies.length - texts.length;
-    if (left_out > 0) read.push(refused(`${left_out} more were left out: a response has at most ${replies_max}`));
-    return read;
+    const why = `${left_out} more were left out: a response has at most ${replies_max}`;
+    return left_out > 0 ? [...read, at(texts.length, refused(why))] : read;
   } catch {
-    return [refused('the response is nested too deeply')];
+    return [at(0, refused('the response is nested too deeply'))];
   }
 }
 

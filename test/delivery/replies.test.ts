@@ -207,6 +207,23 @@ describe('a delivery whose response has a reply', () => {
     assert.equal((await node.states())[0], 'delivered');
   });
 
+  test('is pushed again after a crash, and its reply keeps its position when one before it is new', async (t) => {
+    const node = await replier(t);
+    const list = (...replies: (string | null)[]) => ({
+      says: 200 as const,
+      body: JSON.stringify({ replies: replies.map((text) => text && said(text)) }),
+    });
+    node.transport.answer('i', [list(null, 'B', '', 'D'), list('A', 'B', 'C', 'D')]);
+    node.meddle = (name, args) => (isDelivered(name, args) ? 'lost' : undefined);
+    await node.send('m', { text: '{"text":"said"}' });
+    await node.clock.advance(SECOND);
+    assert.deepEqual(await history(node), ['said', 'B', 'D']);
+    node.meddle = null;
+    await node.crash();
+    await node.clock.advance(SECOND);
+    assert.deepEqual(await history(node), ['said', 'B', 'D', 'A', 'C']);
+  });
+
   test('is pushed again after a crash before the reply was stored, and then has one', async (t) => {
     const node = await replier(t);
     node.transport.answer('i', [answers('lost'), answers('stored')]);

@@ -81,6 +81,7 @@ describe('a response to a push', () => {
     assert.deepEqual(replies.at(-1), {
       kind: 'refused',
       why: `3 more were left out: a response has at most ${REPLIES_MAX}`,
+      position: REPLIES_MAX,
     });
   });
 
@@ -89,6 +90,11 @@ describe('a response to a push', () => {
     const replies = [...agents, 'a0'].map((from_agent) => ({ message: {}, from_agent }));
     const kinds = read(JSON.stringify({ replies }), agents).map(({ kind }) => kind);
     assert.deepEqual(kinds, [...agents.map(() => 'reply'), 'refused']);
+  });
+
+  test('keeps the position of each, also beside what is no reply', () => {
+    const positions = read('{"replies":[null,"a","",7,"b"]}').map(({ position }) => position);
+    assert.deepEqual(positions, [1, 3, 4]);
   });
 });
 

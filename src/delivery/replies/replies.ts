@@ -111,9 +111,9 @@ export class Replies {
    */
   #readPart({ agents, body }: AnsweredPart, all_agents: readonly string[]): PlacedReply[] {
     const prefix = agents.length < all_agents.length ? `${agents[0]}:` : '';
-    return repliesIn(body, { agents, max_message_bytes: this.#max_message_bytes }).map((reply, i) => ({
+    return repliesIn(body, { agents, max_message_bytes: this.#max_message_bytes }).map(({ position, ...reply }) => ({
       ...reply,
-      place: `${prefix}${i}`,
+      place: `${prefix}${position}`,
     }));
   }
 
