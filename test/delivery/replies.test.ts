@@ -116,6 +116,28 @@ describe('a reply in the response', () => {
     assert.deepEqual(await history(node), ['said', 'yes']);
   });
 
+  const MOVED = 'the reply was not sent: the instance has another owner or another address by now';
+  for (const { of, response, words } of [
+    { of: 'with a reply', response: answers('late'), words: MOVED },
+    { of: 'without a reply', response: { says: 200, body: 'ok' }, words: '' },
+    { of: 'without a body', response: { says: 200 }, words: '' },
+    { of: 'that is a failure', response: { says: 500 }, words: 'scripted 500' },
+    { of: 'that did not come', response: { says: 'timeout' }, words: 'scripted timeout' },
+  ] as const) {
+    test(`is missed only where there is one: a response ${of}, after the instance moved`, async (t) => {
+      const node = await replier(t);
+      node.transport.answer('i', [HANGS]);
+      await node.send('m', { text: '{"text":"said"}' });
+      await node.clock.advance(SECOND);
+      await node.register('i', { url: 'http://elsewhere.test/hook', replies: true });
+      node.transport.release(response);
+      await node.clock.advance(SECOND);
+      assert.equal(node.attempts[0]?.attempt.detail, words);
+      assert.deepEqual(node.replied, words === MOVED ? ['response refused'] : []);
+      assert.deepEqual(await history(node), ['said']);
+    });
+  }
+
   test('may be one of several, which are stored in their order', async (t) => {
     const node = await replier(t);
     const texts = Array.from({ length: 20 }, (_, i) => `reply ${i}`);

@@ -57,15 +57,15 @@ function inWords(detail: string, unsent: string): string {
 }
 
 /**
- * Removes the replies from a result if the owner or the address of the instance changed during the attempt. An attempt
- * may take ten minutes.
+ * Why replies in the response are not sent, whatever they are: the owner or the address of the instance changed during
+ * the attempt. An attempt may take ten minutes. Null: they are sent.
  *
  * @param now the target as it is now; null when it is not known
  */
-function repliesBy(result: PushResult, target: Target, now: Target | null): PushResult {
-  if (!target.replies || now === null || now.updated_at === target.updated_at) return result;
-  if (replyStanding(now.replier) === replyStanding(target.replier)) return result;
-  return { ...result, kept_body: { lost: 'the instance has another owner or another address by now' } };
+function whyNotSent(target: Target, now: Target | null): string | null {
+  if (now === null || now.updated_at === target.updated_at) return null;
+  if (replyStanding(now.replier) === replyStanding(target.replier)) return null;
+  return 'the instance has another owner or another address by now';
 }
 
 /** Makes attempts: each is one push. */
@@ -126,8 +126,7 @@ export class Attempts {
       this.#in_flight.conclude(recipient);
       this.#dispatcher.run();
     };
-    void this.#transport.push(push, target).then((answer) => {
-      const result = answer === null ? null : repliesBy(answer, target, recipient.registration.target);
+    void this.#transport.push(push, target).then((result) => {
       this.#in_flight.end(recipient, kind);
       if (result === null) return end(null);
       recipient.moved(this.#clock.now(), result.duration_ms);
@@ -141,8 +140,9 @@ export class Attempts {
         this.#results.apply(recipient, lane, head, made, judged);
         traced?.ended(made);
       };
+      const why_not_sent = whyNotSent(target, recipient.registration.target);
       const isLost = (): boolean => recipient.dropped;
-      const unsent = target.replies ? this.#replies.take(head, result, isLost) : '';
+      const unsent = target.replies ? this.#replies.take(head, result, why_not_sent, isLost) : '';
       if (typeof unsent === 'string') return end(() => settle(unsent));
       // When this node gives up on storing the replies, it does not settle the delivery. So the push is made again, by
       // the next node that holds the partition or after the next start.

@@ -83,6 +83,7 @@ export class Replies {
   /**
    * Stores the replies in the response to a push. Returns at once when there is none.
    *
+   * @param why_not_sent why no reply of this response is sent; null when replies are sent
    * @param isLost whether this node no longer delivers to the instance
    * @returns a text that says which replies were not sent, empty when all were sent; null when this node gave up on
    * storing the replies, and the push has to be made again
@@ -90,6 +91,7 @@ export class Replies {
   take(
     delivery: LaneDelivery,
     { kept_body, answered }: PushResult,
+    why_not_sent: string | null,
     isLost: () => boolean,
   ): string | Promise<string | null> {
     if (kept_body !== undefined && 'lost' in kept_body) {
@@ -98,7 +100,11 @@ export class Replies {
     }
     const agents = JSON.parse(delivery.target_agents) as string[];
     const parts = answered ?? (kept_body === undefined ? [] : [{ agents, body: kept_body.text }]);
-    const read = parts.flatMap((part) => this.#readPart(part, agents));
+    const found = parts.flatMap((part) => this.#readPart(part, agents));
+    const read =
+      why_not_sent === null
+        ? found
+        : found.map(({ place }): PlacedReply => ({ kind: 'refused', why: why_not_sent, place }));
     for (const { kind } of read) if (kind === 'refused') this.#observer.replied('response', 'refused');
     if (read.every(({ kind }) => kind === 'refused')) return inWords(read);
     const chars = parts.reduce((sum, { body }) => sum + body.length, 0);
