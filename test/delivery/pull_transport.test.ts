@@ -173,6 +173,33 @@ describe('the way out for machines that pull', () => {
     assert.equal(transport.canPush('i', WAY), false, 'the row is read again first');
   });
 
+  for (const changed of ['i', null]) {
+    test(`ends the pulls of an earlier registration whose time is later: the clock was set back (${changed ?? 'any'} changed)`, () => {
+      const { transport, ends, pull, pushesOf } = setUp();
+      pull({ permit: permitAt(2) });
+      pull({ permit: permitAt(2) });
+      transport.registrationChanged('j');
+      assert.equal(transport.canPush('i', WAY), false);
+      assert.deepEqual(ends, [], 'another instance changed');
+      transport.registrationChanged(changed);
+      pull({ permit: { ...permitAt(1), as_of: transport.changes } });
+      assert.equal(transport.canPush('i', WAY), true, 'the pull of the newer registration gets the push');
+      assert.deepEqual(ends.map(pushesOf), [[], []]);
+    });
+  }
+
+  test('lets a pull wait while the engine has an earlier registration, so that its machine does not ask without a pause', () => {
+    const { transport, ends, pull } = setUp();
+    pull({ permit: permitAt(2) });
+    transport.registrationChanged('i');
+    const again = () => pull({ permit: { ...permitAt(2), as_of: transport.changes } });
+    assert.equal(transport.canPush('i', WAY), false);
+    assert.equal(ends.length, 1);
+    again();
+    for (let k = 0; k < 5; k++) assert.equal(transport.canPush('i', WAY), false);
+    assert.equal(ends.length, 1);
+  });
+
   test('remembers by what a pull was allowed, for its caller alone, until the registration may have changed', async () => {
     const { clock, transport, pull } = setUp();
     const owner_scope = { key_id: 'anna', instance_id: null };

@@ -197,7 +197,7 @@ export class PullTransport implements Transport {
     if (known === undefined) {
       const connection = { since: this.#clock.wall(), address, client };
       const owner = this.#room.enter(owner_key_id);
-      const instance = new PullingInstance(instance_id, owner, connection, now, this.#onIdle);
+      const instance = new PullingInstance(instance_id, owner, connection, now, this.#changes, this.#onIdle);
       this.#instances.set(instance_id, instance);
       this.#onConnection(instance_id, connection);
       return instance;
@@ -262,8 +262,10 @@ export class PullTransport implements Transport {
     for (let pull = instance.waiting[0]; pull !== undefined; pull = instance.waiting[0]) {
       const { permit } = pull.request;
       if (permit.updated_at === updated_at) return pull;
-      // The permit of this pull is of a newer registration than the engine has. The engine will read the row again.
-      if (permit.updated_at > updated_at) return null;
+      // The permit of this pull is of a newer registration than the engine has. The engine will read the row again. But
+      // the clock may have been set back, or another node's clock is slow. Then the time of a newer registration is
+      // earlier, and the permit is the older of the two if the registration changed since.
+      if (permit.updated_at > updated_at && !instance.mayBeStale(permit)) return null;
       // The registration changed, perhaps its owner too: the machine has to ask again.
       instance.permit = null;
       this.#end(pull, null);
@@ -273,9 +275,8 @@ export class PullTransport implements Transport {
 
   registrationChanged(instance_id: string | null): void {
     this.#changes++;
-    if (instance_id === null) for (const instance of this.#instances.values()) instance.permit = null;
-    const instance = instance_id === null ? undefined : this.#instances.get(instance_id);
-    if (instance !== undefined) instance.permit = null;
+    if (instance_id !== null) this.#instances.get(instance_id)?.registrationChanged(this.#changes);
+    else for (const instance of this.#instances.values()) instance.registrationChanged(this.#changes);
   }
 
   forget(instance_id: string): void {

@@ -128,6 +128,8 @@ export class PullingInstance extends WheelEntry {
   connection: Connection;
   /** The permit of its latest pull; null when the registration may have changed since. */
   permit: PullPermit | null = null;
+  /** How many changes its node knew of when the registration may last have changed. */
+  #changed_at: number;
   /** When the connection was last announced, on the steady clock. */
   announced_at: number;
   #waiting: readonly WaitingPull[] = NONE;
@@ -141,6 +143,7 @@ export class PullingInstance extends WheelEntry {
     owner: PullOwner,
     connection: Connection,
     announced_at: number,
+    changes: number,
     onIdle: (instance: PullingInstance) => void,
   ) {
     super();
@@ -148,6 +151,7 @@ export class PullingInstance extends WheelEntry {
     this.owner = owner;
     this.connection = connection;
     this.announced_at = announced_at;
+    this.#changed_at = changes;
     this.#onIdle = onIdle;
   }
 
@@ -173,6 +177,17 @@ export class PullingInstance extends WheelEntry {
   /** Whether no pull of the machine waits and it has no push in hand. */
   get isIdle(): boolean {
     return this.#waiting.length === 0 && this.#in_hand === null;
+  }
+
+  /** @param changes how many changes its node knows of, this one included */
+  registrationChanged(changes: number): void {
+    this.permit = null;
+    this.#changed_at = changes;
+  }
+
+  /** Whether the registration may have changed since it was read for this permit. */
+  mayBeStale({ as_of }: PullPermit): boolean {
+    return as_of < this.#changed_at;
   }
 
   beginWait(pull: WaitingPull): void {
