@@ -33,7 +33,8 @@ export class TimerWheel {
   /** When the entry was added before, only the new time counts. */
   add(entry: WheelEntry, delay_ms: number): void {
     const now = this.#clock.now();
-    if (this.#timer === null) this.#ended = Math.floor(now / TICK_MS);
+    // While the wheel is empty, no turn counts its ticks.
+    if (this.#size === 0) this.#ended = Math.floor(now / TICK_MS);
     const tick = Math.ceil((now + delay_ms) / TICK_MS);
     this.delete(entry);
     this.#size++;
@@ -68,16 +69,17 @@ export class TimerWheel {
     const now = Math.floor(this.#clock.now() / TICK_MS);
     // Even after a long pause of the process, one whole round of the wheel covers all entries.
     const to = Math.min(now, this.#ended + this.#slots.length);
+    const due = new IntrusiveList<WheelEntry>();
     for (let tick = this.#ended + 1; tick <= to; tick++) {
       const slot = this.#slotOf(tick);
-      // Entries that are added from here on belong to a later tick.
-      this.#ended = tick;
-      for (let entry = slot.first; entry !== null; entry = slot.first) {
-        this.delete(entry);
-        entry.expire();
-      }
+      for (let entry = slot.first; entry !== null; entry = slot.first) due.add(entry);
     }
     this.#ended = Math.max(this.#ended, now);
+    // Only now may `expire` add entries: they belong to ticks after this turn, however late it is.
+    for (let entry = due.first; entry !== null; entry = due.first) {
+      this.delete(entry);
+      entry.expire();
+    }
     if (this.#size > 0) this.#arm();
   }
 }

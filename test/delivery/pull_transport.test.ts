@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
+import type { Clock } from '../../src/delivery/clock.ts';
 import { TimerWheel, WheelEntry } from '../../src/delivery/timer_wheel.ts';
 import {
   type PullEnd,
@@ -406,4 +407,52 @@ test('entries of a wheel end in their order, once, and not when they were delete
   assert.deepEqual(ended, ['short', 'moved']);
   await clock.advance(594_000);
   assert.deepEqual(ended, ['short', 'moved', 'long']);
+});
+
+test('an entry that is added while a late turn of the wheel ends another one has its whole time', async () => {
+  let now = 0;
+  const turns: (() => void)[] = [];
+  const clock = { now: () => now, after: (_: number, turn: () => void) => ({ cancel() {}, n: turns.push(turn) }) };
+  const wheel = new TimerWheel(clock as unknown as Clock, 600_000);
+  const takeTurnAt = (at: number): void => {
+    now = at;
+    for (const turn of turns.splice(0)) turn();
+  };
+  const ended: string[] = [];
+  const added = new Entry('added', ended);
+  const first = new (class extends Entry {
+    override expire(): void {
+      super.expire();
+      wheel.add(added, 600_000);
+    }
+  })('first', ended);
+  wheel.add(first, 200);
+  wheel.add(new Entry('second', ended), 300);
+  takeTurnAt(1_000);
+  assert.deepEqual(ended, ['first', 'second']);
+  takeTurnAt(600_900);
+  assert.deepEqual(ended, ['first', 'second']);
+  takeTurnAt(601_000);
+  assert.deepEqual(ended, ['first', 'second', 'added']);
+});
+
+test('what takes long in a turn of the wheel makes no entry miss its time', async () => {
+  const clock = new VirtualClock();
+  const ended: string[] = [];
+  let late_ms = 0;
+  const late = { now: () => clock.now() + late_ms, after: clock.after.bind(clock) };
+  const wheel = new TimerWheel(late as unknown as Clock, 600_000);
+  const slow = new (class extends Entry {
+    override expire(): void {
+      super.expire();
+      late_ms = 1_000;
+      wheel.add(new Entry('added', ended), 5_000);
+    }
+  })('slow', ended);
+  wheel.add(slow, 100);
+  wheel.add(new Entry('next', ended), 500);
+  await clock.advance(2_000);
+  assert.deepEqual(ended, ['slow', 'next']);
+  await clock.advance(4_000);
+  assert.deepEqual(ended, ['slow', 'next', 'added']);
 });
