@@ -74,7 +74,7 @@ export class InstanceHistory {
     if (this.#gathered.has(instance_id)) this.#count();
     const now = this.#clock.now();
     const ahead_s = Math.round((this.#clock.wall() - now) / 1000);
-    const registered_s = Math.ceil(registered_at / 1000) - ahead_s;
+    const registered_s = Math.floor(registered_at / 1000) - ahead_s;
     const { since_s, first_s, ...columns } = this.#steps.read(instance_id, registered_s, now / 1000);
     const seen = (second: number): number => (second + ahead_s) * 1000;
     const starts_at = seen(first_s);

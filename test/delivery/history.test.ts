@@ -212,6 +212,15 @@ test('the pushes of an instance are counted in steps of ten minutes, the present
   assert.equal(clock.timers, 0, 'at rest there is no timer');
 });
 
+test('pushes in the second in which the instance was registered count, also in the last second of a step', async () => {
+  const clock = new VirtualClock();
+  const history = new InstanceHistory({ clock, cluster: null });
+  await clock.advance(599_500);
+  const registered_at = clock.wall();
+  history.attempted(attempt('delivered', 'ok'), clock.wall());
+  assert.deepEqual(history.read('i', registered_at).delivered, [1]);
+});
+
 test('every node of a cluster answers for an instance, after ten seconds, and ignores any text that is no count', async () => {
   const clock = new VirtualClock();
   const texts: string[] = [];
