@@ -1,7 +1,7 @@
 import { randomBytes, timingSafeEqual } from 'node:crypto';
 import type { Clock, Timer } from '../../delivery/clock.ts';
 import { EVERYTHING_ALLOWED, type Principal, principalOf } from '../../domain/access.ts';
-import { type ApiKey, digestOf, isActive, isWhole, keyIdOf } from '../../domain/api_key.ts';
+import { type ApiKey, digestOf, isActive, isWhole, keyIdOf, validDigests } from '../../domain/api_key.ts';
 import { Problem, type ProblemCode } from '../../domain/problem.ts';
 import type { ApiKeyStore } from '../../store/contract/api_keys.ts';
 import type { Standing, Token } from './standing.ts';
@@ -166,8 +166,7 @@ export class Keyring {
     if (key.revoked_at !== null) return 'api_key_revoked';
     const now = this.#clock.wall();
     if (!isActive(key, now)) return 'api_key_expired';
-    if (digest === key.digest) return null;
-    return digest === key.previous_digest && now < (key.previous_until ?? 0) ? null : 'api_key_unknown';
+    return validDigests(key, now).includes(digest) ? null : 'api_key_unknown';
   }
 
   /** The principal in the audit log for a request without a key. */
