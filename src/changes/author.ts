@@ -17,6 +17,12 @@ export interface Author {
    * @param more facts for the entry that are not in the request
    */
   storeFor(more?: Partial<AuditSubject>): AuditedStore;
+  /**
+   * Call it between two parts of a long change.
+   *
+   * @throws Problem when the author may do nothing any more, for example because the key was revoked
+   */
+  assertStanding(): void;
   /** Writes an audit entry for an action that changes no row, such as the start of a backup. */
   record(): Promise<void>;
 }

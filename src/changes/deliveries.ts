@@ -89,6 +89,7 @@ export class DeliveryChanges {
       this.#recovered(of.instance_id, made.recovered);
       if (made.recovered < most) return { recovered, done: true };
       if (recovered >= limit || clock.now() >= ends_at) return { recovered, done: false };
+      author.assertStanding();
     }
   }
 
@@ -133,6 +134,7 @@ export class DeliveryChanges {
       }
       if (dropped < DROP_BATCH) return { deliveries, done: true };
       if (clock.now() >= ends_at) return { deliveries, done: false };
+      author.assertStanding();
     }
   }
 }

@@ -93,6 +93,7 @@ export class Leases {
       key_id: null,
       owner_scope: null,
       storeFor: (more) => store.audited({ subject: { ...subject, ...more }, wall_ms: clock.wall() }),
+      assertStanding() {},
       record: async () => void (await store.audit.append({ ...subject, outcome: 'done', code: null }, clock.wall())),
     };
   }

@@ -205,6 +205,7 @@ export class DemoMeeting {
       key_id: null,
       owner_scope: null,
       storeFor: (more) => store.audited({ subject: { ...stopping, ...more }, wall_ms: clock.wall() }),
+      assertStanding() {},
       // Writes no entry: when the service stops, the end of the demo needs none. The removal of each instance has one.
       record: async () => {},
     };

@@ -21,3 +21,8 @@ export function agentsToNotify(
   if (is_targeted) return member_agents.filter((agent_id) => target_agents.has(agent_id));
   return from_agent === null ? [...member_agents] : member_agents.filter((agent_id) => agent_id !== from_agent);
 }
+
+/** Whether a message is for all agents of its meeting: the specification says so of an empty list as well. */
+export function isForEverybody(target_agents: readonly string[] | null): target_agents is null | readonly [] {
+  return target_agents === null || target_agents.length === 0;
+}

@@ -1,5 +1,5 @@
 /** A message of a meeting as an event of the MCP Events extension (SEP-3415). */
-import { agentsToNotify } from './agents_to_notify.ts';
+import { agentsToNotify, isForEverybody } from './agents_to_notify.ts';
 import { madeAt } from './id.ts';
 import { isoTime } from './time.ts';
 
@@ -61,6 +61,6 @@ export function isForSubscriber(
   agent: string | null,
   { target_agents, from_agent }: { target_agents: readonly string[] | null; from_agent?: string | undefined },
 ): boolean {
-  if (agent === null) return target_agents === null;
+  if (agent === null) return isForEverybody(target_agents);
   return agentsToNotify([agent], target_agents === null ? null : new Set(target_agents), from_agent ?? null).length > 0;
 }

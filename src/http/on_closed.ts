@@ -16,3 +16,11 @@ export function onClosed(response: ServerResponse, callback: () => void): void {
 export function isAwaited({ closed, destroyed, headersSent }: ServerResponse): boolean {
   return !closed && !destroyed && !headersSent;
 }
+
+/**
+ * Whether all of a response left this process. When a connection breaks while Node 22 writes a response, Node 22 still
+ * calls the response finished.
+ */
+export function isWritten({ writableFinished, req }: ServerResponse): boolean {
+  return writableFinished && !req.socket.destroyed;
+}

@@ -724,6 +724,9 @@ describe('the commands that call the API', () => {
     assert.equal(refused.code, 2);
     assert.match(refused.stderr, /standard input is not UTF-8/);
     assert.equal((await client.listMessages('digits')).data.length, 1);
+    const to_nobody = await client.sendMessage('digits', { content: 'to an empty list' }, { target_agents: [] });
+    assert.match((await run(['messages', 'digits'])).stdout, /everybody +\{"content":"to an empty list"/);
+    assert.match((await run(['trace', to_nobody.message_id])).stdout, /^to +everybody$/m);
   });
 
   test('join says what a machine gets of what waited, and the list of members shows it', async () => {

@@ -30,7 +30,13 @@ async function started(t: TestContext): Promise<Started> {
     clock: node.clock,
     expire_after_ms: SETTINGS.expire_after_ms,
   });
-  const author = { key_id: null, owner_scope: null, storeFor: () => node.store, record: async () => {} };
+  const author = {
+    key_id: null,
+    owner_scope: null,
+    storeFor: () => node.store,
+    assertStanding() {},
+    record: async () => {},
+  };
   return { node, changes, author };
 }
 

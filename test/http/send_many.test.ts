@@ -148,6 +148,19 @@ for (const store of ['SQLite', 'PostgreSQL'] as const) {
       assert.equal(alone.headers['idempotency-replayed'], 'true');
     });
 
+    test('are refused with an Idempotency-Key for the whole request, which cannot keep them from a second time', async () => {
+      const meeting_id = service.name('meeting');
+      await service.send(meeting_id, { n: 0 });
+      const messages = [{ meeting_id, message: { n: 1 } }];
+      const answer = await service.post(PATH, { messages }, { 'idempotency-key': 'of all' });
+      assertProblem(answer, 422, 'invalid_fields');
+      assert.match(
+        answer.text,
+        /Idempotency-Key is a header for one message: give each message its own idempotency_key/,
+      );
+      assert.deepEqual(await textsOf(service, meeting_id), [0]);
+    });
+
     test('are refused as a whole when the list is none, is empty, or is too long', async () => {
       const meeting_id = service.name('meeting');
       const item = { meeting_id, message: {} };

@@ -176,9 +176,10 @@ describe('the events of a meeting', () => {
     await service.send(meeting_id, { content: 'for all' });
     await service.send(meeting_id, { content: 'for anna' }, ['anna']);
     await service.send(meeting_id, { content: 'for ben' }, ['ben']);
+    await service.send(meeting_id, { content: 'for all, with an empty list' }, []);
     const of = async (arguments_: object) => contentsOf(await poll({ arguments: arguments_, cursor: '0' }));
-    assert.deepEqual(await of({ meeting_id }), ['for all']);
-    assert.deepEqual(await of({ meeting_id, agent: 'anna' }), ['for all', 'for anna']);
+    assert.deepEqual(await of({ meeting_id }), ['for all', 'for all, with an empty list']);
+    assert.deepEqual(await of({ meeting_id, agent: 'anna' }), ['for all', 'for anna', 'for all, with an empty list']);
   });
 
   test('a cursor of another time begins at what is there, and says that events may be missing', async () => {

@@ -385,7 +385,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'what did not leave its node is waited for': {
     file: PULL_ROUTE,
-    find: 'if (!is_written || statusCode !== 200) pull_transport.giveBack(this.#pushes);',
+    find: 'if (!isWritten(response) || response.statusCode !== 200) pull_transport.giveBack(this.#pushes);',
     replace: '',
   },
   'a node that stops loses the results that it was given': {

@@ -945,7 +945,13 @@ export class World {
       clock: life.clock,
       expire_after_ms: this.#settings.expire_after_ms,
     });
-    const author = { key_id: null, owner_scope: null, storeFor: () => store, record: async () => {} };
+    const author = {
+      key_id: null,
+      owner_scope: null,
+      storeFor: () => store,
+      assertStanding() {},
+      record: async () => {},
+    };
     const dropping = changes.drop(author, of).finally(() => (drop.until = this.#wall()));
     for (const machine of 'instance_id' in of ? [one] : machines) this.#do(life, machine, 'drop', () => dropping);
   }

@@ -2,6 +2,7 @@
 import type { ApiKey, Attempt, Delivery, DeliveryWithAttempts, Health } from '@convoke/sdk';
 import type { styleText } from 'node:util';
 import { adviceFor } from '../../domain/advice.ts';
+import { isForEverybody } from '../../domain/agents_to_notify.ts';
 import { OUTCOMES } from '../../domain/outcome.ts';
 import { typed } from './command_name.ts';
 
@@ -137,6 +138,11 @@ export function counted(count: number, one: string, many = `${one}s`): string {
 export function listInWords(items: readonly string[]): string {
   const shown = items.slice(0, 3).join(', ');
   return items.length > 3 ? `${shown} and ${items.length - 3} more` : shown;
+}
+
+/** Whom a message is for. */
+export function receiversInWords(target_agents: readonly string[] | null): string {
+  return isForEverybody(target_agents) ? 'everybody' : listInWords(target_agents);
 }
 
 /** The id in quotes, if a shell needs them. */

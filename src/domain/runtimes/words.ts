@@ -1,4 +1,5 @@
 /** Functions that all runtimes need: the text of a message, and the meaning of a status. */
+import { isForEverybody } from '../agents_to_notify.ts';
 import { MISSED_MAX } from '../catch_up.ts';
 import { outcomeOfStatus } from '../outcome.ts';
 import type { Asked, Meaning, PastMessage, RuntimeResponse } from './runtime.ts';
@@ -33,7 +34,7 @@ export function textOfMessage(message: Record<string, unknown>): string {
 
 /** Whether a message is for everybody, for one of these agents, or from one of them. */
 export function concerns({ target_agents, from_agent }: PastMessage, agents: readonly string[]): boolean {
-  if (target_agents === null || target_agents.length === 0) return true;
+  if (isForEverybody(target_agents)) return true;
   return (from_agent !== null && agents.includes(from_agent)) || target_agents.some((agent) => agents.includes(agent));
 }
 

@@ -3,7 +3,8 @@ import { SCOPES } from '../../domain/api_key.ts';
 import { Problem, type ProblemCode } from '../../domain/problem.ts';
 import type { App, RequestFor, RouteShape } from '../context.ts';
 import { insideFetch } from '../inside.ts';
-import { onClosed } from '../on_closed.ts';
+import { loadedOnce } from '../loaded_once.ts';
+import { isWritten, onClosed } from '../on_closed.ts';
 import { StreamRoom } from '../stream_room.ts';
 import { bodyBytesOf, letGoOfBody } from '../intake/let_go_of_body.ts';
 import { LIST_BODY_BYTES_MAX } from '../schemas/fields.ts';
@@ -50,14 +51,13 @@ export interface McpContext {
 }
 
 export function mcpRoutes(app: App, context: McpContext): void {
-  let endpoint: Promise<McpEndpoint> | null = null;
+  const endpoint = loadedOnce(context.mcp);
   const in_progress = new Map<string, number>();
   const room = new StreamRoom();
   const bodyLimit = context.max_message_bytes + LIST_BODY_BYTES_MAX;
   app.post('/mcp', { ...MCP, bodyLimit }, async (request, reply) => {
     countOfKey(in_progress, request, reply);
-    endpoint ??= context.mcp();
-    return answer({ app, room, endpoint: await endpoint }, request, reply);
+    return answer({ app, room, endpoint: await endpoint() }, request, reply);
   });
 }
 
@@ -107,7 +107,7 @@ async function answer({ app, room, endpoint }: AnswerContext, request: RequestFo
     throw new Problem('api_key_missing', 'A session is for pages: to speak MCP, send a key.');
   const gone = new AbortController();
   const callbacks: ((was_written: boolean) => void)[] = [];
-  const wasWritten = (): boolean => reply.raw.writableFinished && reply.raw.statusCode === 200;
+  const wasWritten = (): boolean => isWritten(reply.raw) && reply.raw.statusCode === 200;
   onClosed(reply.raw, () => {
     gone.abort(new Error('the client is gone'));
     for (const callback of callbacks) callback(wasWritten());

@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { gzipSync } from 'node:zlib';
 import type { App } from '../context.ts';
 import { type File, sendFile, variantOf } from '../files.ts';
+import { loadedOnce } from '../loaded_once.ts';
 
 /** In a clone, the file is at the root; in the package, beside the bundle. */
 const FILE = new URL(import.meta.url.endsWith('.ts') ? '../../../openapi.json' : './openapi.json', import.meta.url);
@@ -11,9 +12,9 @@ const FILE = new URL(import.meta.url.endsWith('.ts') ? '../../../openapi.json' :
  * here, because that takes a library that the running service does not need.
  */
 export function documentRoute(app: App): void {
-  let document: Promise<File> | null = null;
+  const document = loadedOnce(readDocument);
   app.get('/openapi.json', { config: { access: 'public' }, schema: { hide: true } }, async (request, reply) =>
-    sendFile(request, reply, await (document ??= readDocument())),
+    sendFile(request, reply, await document()),
   );
 }
 

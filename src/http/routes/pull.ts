@@ -26,7 +26,7 @@ import { letGoOfBody } from '../intake/let_go_of_body.ts';
 import { readNoBodyAsEmpty } from '../intake/no_body.ts';
 import type { WaitingRequest } from '../intake/waiting_requests.ts';
 import type { LateResponses } from '../late_responses.ts';
-import { isAwaited, onClosed } from '../on_closed.ts';
+import { isAwaited, isWritten, onClosed } from '../on_closed.ts';
 import { responses } from '../responses.ts';
 import { InstanceParams } from '../schemas/instances.ts';
 import { PULL_BODY_BYTES_MAX, PullBody, PulledSchema, RESULT_BODY_BYTES_MAX } from '../schemas/pull.ts';
@@ -355,13 +355,11 @@ class Pulling implements PullRequest {
    */
   close(): void {
     const { pull_transport } = this.#context;
-    const { writableFinished, statusCode, req } = this.#response;
+    const response = this.#response;
     const waiting = this.#waiting;
     this.#leave();
     if (waiting !== null) pull_transport.cancel(waiting);
-    // When a connection breaks while Node 22 writes a response, Node still calls the response finished.
-    const is_written = writableFinished && !req.socket.destroyed;
-    if (!is_written || statusCode !== 200) pull_transport.giveBack(this.#pushes);
+    if (!isWritten(response) || response.statusCode !== 200) pull_transport.giveBack(this.#pushes);
   }
 
   #leave(): void {

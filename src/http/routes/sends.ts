@@ -132,7 +132,7 @@ const SEND_MESSAGES = {
     tags: ['messages'],
     summary: 'Send many messages, in one meeting or in several',
     description:
-      'Each item is judged by itself. A bad item fails alone, and the response has its problem in its place. The messages are stored together, and within a meeting in the order of the list. Each counts as one send against the limits. When the storage fails, or the service is overloaded, the rest of the list fails too: send it again with the same idempotency keys.',
+      'Each item is judged by itself. A bad item fails alone, and the response has its problem in its place. The messages are stored together, and within a meeting in the order of the list. Each counts as one send against the limits. When the storage fails, or the service is overloaded, the rest of the list fails too: send it again with the same idempotency keys. Each message has its own: the header Idempotency-Key is refused here.',
     headers: SendManyHeaders,
     body: SendMessagesBody,
     response: responses({
@@ -148,8 +148,11 @@ async function sendMessages(
   { engine, limits, max_message_bytes }: SendContext,
   request: RequestFor<typeof SEND_MESSAGES>,
 ): Promise<Static<typeof SentMessagesSchema>> {
-  const { principal } = request;
-  const trace = traceIn(request.headers);
+  const { principal, headers } = request;
+  // If it were ignored, a client that repeats the request with its key would send every message twice.
+  if ('idempotency-key' in headers)
+    throw invalidField('Idempotency-Key', 'is a header for one message: give each message its own idempotency_key');
+  const trace = traceIn(headers);
   const sends: Send[] = [];
   let limited: Problem | null = null;
   const refused = (request.json?.items('messages', max_message_bytes + LIST_BODY_BYTES_MAX) ?? []).map(

@@ -8,7 +8,7 @@ import { type ApiOptions, clientFor, collect, wholeNumber, withApi } from '../ap
 import { withExamples } from '../examples.ts';
 import { CommandFailure, EXIT } from '../exit.ts';
 import { isTerminal, note, plain, print, printJson, printTable } from '../terminal.ts';
-import { ago, counted, listInWords, quoted } from '../format.ts';
+import { ago, counted, quoted, receiversInWords } from '../format.ts';
 import { typed } from '../command_name.ts';
 import { whyInWords } from './explain.ts';
 
@@ -133,7 +133,7 @@ export function messagesCommand(): Command {
         { title: 'SEQ', text: (row) => String(row.seq) },
         { title: 'SENT', text: (row) => ago(row.accepted_at, now_ms) },
         { title: 'FROM', text: (row) => row.from_agent ?? '-' },
-        { title: 'TO', text: (row) => (row.target_agents === null ? 'everybody' : listInWords(row.target_agents)) },
+        { title: 'TO', text: (row) => receiversInWords(row.target_agents) },
         { title: 'MESSAGE', text: (row) => row.message.text, gives_way: true },
       ]);
       if (has_more) note(moreOf(after === undefined ? 'before' : 'after', data));

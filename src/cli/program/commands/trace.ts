@@ -5,7 +5,7 @@ import { wallNow } from '../../../wall_clock.ts';
 import { type ApiOptions, clientFor, withApi } from '../api.ts';
 import { typed } from '../command_name.ts';
 import { withExamples } from '../examples.ts';
-import { ago, causeInWords, listInWords, quoted, STATE_STYLES } from '../format.ts';
+import { ago, causeInWords, listInWords, quoted, receiversInWords, STATE_STYLES } from '../format.ts';
 import { note, print, printFields, printJson, printTable } from '../terminal.ts';
 
 const DELIVERIES_MAX = 500;
@@ -33,7 +33,7 @@ function printTrace(trace: RawMessageTrace): void {
     message: `${trace.message_id}, number ${trace.seq} of ${trace.meeting_id}`,
     sent: `${trace.accepted_at} (${ago(trace.accepted_at, now_ms)})`,
     from: trace.from_agent ?? 'a person, or a program that is no agent',
-    to: target_agents === null ? 'everybody' : listInWords(target_agents),
+    to: receiversInWords(target_agents),
     ...(hops !== undefined && { hops: String(hops) }),
     ...(trace.trace_id !== undefined && { trace: trace.trace_id }),
     text: trace.message.text,
