@@ -356,7 +356,7 @@ export async function createConvoke(
     signInLink: () => `${urlOf(server.server.address() as AddressInfo)}/#sign-in=${sessions.makeLink()}`,
     async close(drain_ms = 0) {
       maintenance.stop();
-      await leases.close();
+      leases.stop();
       // Other nodes take the partitions of this node meanwhile.
       engine.drain();
       const slow_clients = clock.after(CLIENTS_MS_MAX, () => server.server.closeAllConnections());
@@ -379,6 +379,7 @@ export async function createConvoke(
       // The last attempts may fail: the engine still takes the notices about them.
       await engine.attemptsEnded();
       await notices?.close();
+      await leases.ended();
       await engine.stop();
       history.stop();
       instance_history.stop();

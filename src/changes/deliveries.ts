@@ -48,8 +48,9 @@ export class DeliveryChanges {
     const retrying = deliveries.retry(delivery_id, now, now + expire_after_ms, author.owner_scope);
     const retried = await orReadAgain(retrying, () => void this.#mayBeQueued(delivery_id));
     if (retried === null) return null;
-    const row = await store.deliveries.get(delivery_id, now);
+    // Comes before the read, which may fail: nothing else would make the engine look.
     engine.deliveryRetried({ ...retried, delivery_id });
+    const row = await store.deliveries.get(delivery_id, now);
     const { instance_id, meeting_id } = retried;
     feed.publish(queuedEvent({ instance_id, meeting_id, delivery_id, deliveries: 1 }, clock.wall()));
     return row;

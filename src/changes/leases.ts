@@ -29,14 +29,14 @@ export class Leases {
   #timer: Timer | null = null;
   #looking: Promise<void> | null = null;
   #again = false;
-  #is_closed = false;
+  #is_stopped = false;
 
   constructor(parts: LeasesParts) {
     this.#parts = parts;
   }
 
   start(): void {
-    if (this.#is_closed) return;
+    if (this.#is_stopped) return;
     this.#timer = this.#parts.clock.after(LOOK_EVERY_MS, () => {
       this.look();
       this.start();
@@ -45,7 +45,7 @@ export class Leases {
 
   /** Removes the instances whose lease has ended, at once. When a round is in progress, another round follows it. */
   look(): void {
-    if (this.#is_closed) return;
+    if (this.#is_stopped) return;
     if (this.#looking !== null) {
       this.#again = true;
       return;
@@ -69,7 +69,7 @@ export class Leases {
     };
     const ended = await store.instances.endedLeases(wall_ms, REMOVED_MAX);
     for (const instance_id of ended) {
-      if (this.#is_closed) return;
+      if (this.#is_stopped) return;
       // Also removes a row that cannot be read. Otherwise that row would end every round, and nothing would remove the
       // rows after it.
       const instance = await store.instances.get(instance_id).catch(notRead);
@@ -98,9 +98,14 @@ export class Leases {
     };
   }
 
-  async close(): Promise<void> {
-    this.#is_closed = true;
+  /** Begins no further removal. */
+  stop(): void {
+    this.#is_stopped = true;
     this.#timer?.cancel();
+  }
+
+  /** Resolves when the removal in progress has ended. With a database that does not respond, this may take long. */
+  async ended(): Promise<void> {
     await this.#looking;
   }
 }

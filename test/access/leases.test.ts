@@ -28,7 +28,7 @@ test('an instance that cannot be read is removed too, and holds up no other', as
     onError: (error: unknown) => errors.push(error),
   };
   const leases = new Leases(parts as unknown as LeasesParts);
-  t.after(() => leases.close());
+  t.after(() => leases.stop());
   leases.look();
   await new Promise((resolve) => setImmediate(resolve));
   assert.deepEqual(ended, []);
@@ -53,7 +53,7 @@ test('an instance is removed within a second of the end of its lease, also when 
     onError: assert.ifError,
   };
   const leases = new Leases(parts as unknown as LeasesParts);
-  t.after(() => leases.close());
+  t.after(() => leases.stop());
   leases.start();
   await clock.advance(lease_ms - 1);
   assert.deepEqual(removed, []);

@@ -171,3 +171,16 @@ describe('a change that is in doubt', () => {
     assert.ok(!(await callsOfNextPush(node)).includes('instances.load'));
   });
 });
+
+test('a retry that is made is tried at once, also when its delivery cannot be read for the response', async (t) => {
+  const { node, changes, author } = await started(t);
+  node.transport.answer('i', [202, 200]);
+  await node.send('m');
+  await node.clock.advance(SECOND);
+  const [, { delivery_id }] = (await node.deliveries()) as [unknown, { delivery_id: string }];
+  node.meddle = (name) => (name === 'deliveries.get' ? 'fails' : undefined);
+  await assert.rejects(changes.deliveries.retry(author, delivery_id), { name: 'StoreError' });
+  node.meddle = null;
+  await node.clock.advance(SECOND);
+  assert.deepEqual(await node.states(), ['delivered', 'delivered']);
+});

@@ -195,6 +195,21 @@ describe('deliveries aside', () => {
     assert.equal(await node.store.deliveries.countPending(), 0);
   });
 
+  test('leave memory while their machine is away, and are delivered when it is back', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i');
+    node.transport.answer('i', 202);
+    await node.sendMany('m', 5);
+    await node.clock.advance(SECOND);
+    node.transport.answer('i', 'connect_refused');
+    for (const { delivery_id } of await node.deliveries()) await node.retry(delivery_id);
+    await node.clock.advance(SECOND);
+    assert.equal(node.engine.stats.queued_in_memory, 0);
+    node.transport.answer('i', 200);
+    await node.clock.advance(HOUR);
+    assert.deepEqual(await node.states(), Array<string>(5).fill('delivered'));
+  });
+
   test('nothing is read again whose settlement is not written yet', async (t) => {
     const node = await startNode(t);
     await node.meeting('m', 'i');

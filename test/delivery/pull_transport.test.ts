@@ -317,6 +317,23 @@ describe('the way out for machines that pull', () => {
     );
   });
 
+  test('takes back what a machine has in hand when it hands the same delivery out again', async () => {
+    const { clock, transport, pull, push, results } = setUp();
+    for (let handed_out = 0; handed_out < 2; handed_out++) {
+      pull();
+      push('a');
+      await clock.advance(1);
+    }
+    assert.deepEqual(results, [null]);
+    const result = { delivery_id: 'a', attempt: 1, status_code: 200, detail: '', retry_after: null, body: 'ok' };
+    assert.equal(transport.take('i', result), true);
+    await clock.advance(1);
+    assert.deepEqual(
+      results.map((each) => each?.outcome),
+      [undefined, 'ok'],
+    );
+  });
+
   test('names the deadline in the reason of a timeout, however late its timer is', async (t) => {
     const { clock, pull, push, results } = setUp();
     pull();

@@ -144,7 +144,7 @@ export class Backpressure {
   #trimSlow(now: number): number {
     let moving = 0;
     for (const recipient of this.#recipients.all()) {
-      for (const lane of recipient.lanes.values()) {
+      for (const lane of recipient.allLanes) {
         this.#memory.trim(lane, this.#memory.limitFor(recipient, lane, now));
         if (isMoving(recipient, now) && lane.held_until <= now) {
           moving += lane.length - lane.queued_backlog + lane.unread;

@@ -168,7 +168,7 @@ export class LaneMemory {
    * the next attempt.
    */
   trimAll(recipient: Recipient): void {
-    for (const lane of recipient.lanes.values()) this.trim(lane, 0);
+    for (const lane of recipient.allLanes) this.trim(lane, 0);
   }
 
   /** Drops the deliveries that a lane has in memory. A head with an attempt in flight stays until the attempt ends. */
