@@ -324,7 +324,7 @@ describe('the way out for machines that pull', () => {
       push('a');
       await clock.advance(1);
     }
-    assert.deepEqual(results, [null]);
+    assert.deepEqual([...results], [null]);
     const result = { delivery_id: 'a', attempt: 1, status_code: 200, detail: '', retry_after: null, body: 'ok' };
     assert.equal(transport.take('i', result), true);
     await clock.advance(1);
