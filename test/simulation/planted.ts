@@ -380,8 +380,8 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'a result that counted is forgotten': {
     file: PULL_TRANSPORT,
-    find: 'this.#settle(awaited, this.#resultOf(awaited, result));\n    return true;',
-    replace: 'if (result.attempt === 1) this.#settle(awaited, this.#resultOf(awaited, result));\n    return true;',
+    find: 'this.#settle(awaited, judgeReported(',
+    replace: 'if (result.attempt === 1) this.#settle(awaited, judgeReported(',
   },
   'what did not leave its node is waited for': {
     file: PULL_ROUTE,

@@ -1,9 +1,9 @@
 import type { OwnerScope } from '../../domain/access.ts';
 import type { Connection } from '../../domain/instance.ts';
-import { outcomeOfStatus } from '../../domain/outcome.ts';
 import { Problem, type ProblemCode } from '../../domain/problem.ts';
 import type { Clock, Timer } from '../clock.ts';
 import { TimerWheel } from '../timer_wheel.ts';
+import { judgeReported, type PullResult, unreported } from './pull_result.ts';
 import { PullRoom } from './pull_room.ts';
 import {
   AwaitedResult,
@@ -15,8 +15,6 @@ import {
   type Revocable,
   WaitingPull,
 } from './pulling_instance.ts';
-import { describeStatus } from './failures.ts';
-import { excerptOf, reportedBody } from './response.ts';
 import type { Push, PushResult, Transport, Way } from './transport.ts';
 
 /** The longest deadline for a result. */
@@ -38,18 +36,6 @@ const CONNECTED_MS = 10_000;
  * it reads the revocation.
  */
 const JUDGE_MS = 900;
-
-/** The result of a push, as a machine reports it: the response of its runtime, or why there is no response. */
-export interface PullResult {
-  delivery_id: string;
-  attempt: number;
-  /** Null: the runtime was not reached. */
-  status_code: number | null;
-  /** Why there is no status, in words; empty when there is one. */
-  detail: string;
-  retry_after: string | null;
-  body: string;
-}
 
 export interface PullTransportParts {
   clock: Clock;
@@ -168,7 +154,7 @@ export class PullTransport implements Transport {
   take(instance_id: string, result: PullResult): boolean {
     const awaited = this.#instances.get(instance_id)?.awaited(result.delivery_id) ?? null;
     if (awaited === null || awaited.attempt !== result.attempt) return false;
-    this.#settle(awaited, this.#resultOf(awaited, result));
+    this.#settle(awaited, judgeReported(awaited.push, result, this.#msSince(awaited)));
     return true;
   }
 
@@ -341,8 +327,7 @@ export class PullTransport implements Transport {
   }
 
   readonly #onDeadline = (awaited: AwaitedResult): void => {
-    const detail = `no result within ${Math.round(awaited.ack_timeout_ms / 1000)} s`;
-    this.#settle(awaited, { ...this.#emptyResult(awaited), outcome: 'timeout', detail });
+    this.#settle(awaited, unreported(awaited.ack_timeout_ms, this.#msSince(awaited)));
   };
 
   #giveBack(pushes: readonly AwaitedResult[]): void {
@@ -363,26 +348,9 @@ export class PullTransport implements Transport {
       this.#wheel.add(instance, CONNECTED_MS);
   }
 
-  #emptyResult({ started_at }: AwaitedResult): Omit<PushResult, 'outcome' | 'detail'> {
-    const duration_ms = this.#clock.now() - started_at;
-    return { status_code: null, duration_ms, stages: [], response_excerpt: '', retry_after: null };
-  }
-
-  /** Judges a result like the response of a receiver. */
-  #resultOf(awaited: AwaitedResult, { status_code, detail, retry_after, body }: PullResult): PushResult {
-    const { headers, success_statuses, keeps_body = false } = awaited.push;
-    const empty = this.#emptyResult(awaited);
-    if (status_code === null) return { ...empty, outcome: 'unreachable', detail };
-    const outcome = outcomeOfStatus(status_code, success_statuses);
-    return {
-      ...empty,
-      outcome,
-      status_code,
-      detail: describeStatus(status_code, outcome),
-      response_excerpt: excerptOf([Buffer.from(body)], headers, true),
-      retry_after,
-      ...(outcome === 'ok' && keeps_body && { kept_body: reportedBody(body) }),
-    };
+  /** How long ago a push was handed out. */
+  #msSince({ started_at }: AwaitedResult): number {
+    return this.#clock.now() - started_at;
   }
 }
 
@@ -394,4 +362,4 @@ function tooManyWait(): Problem {
   );
 }
 
-export type { HandedOut, PullEnd, PullPermit, PullRequest, Revocable, WaitingPull };
+export type { HandedOut, PullEnd, PullPermit, PullRequest, PullResult, Revocable, WaitingPull };

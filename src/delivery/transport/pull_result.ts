@@ -1,0 +1,46 @@
+import { outcomeOfStatus } from '../../domain/outcome.ts';
+import { describeStatus } from './failures.ts';
+import { excerptOf, reportedBody } from './response.ts';
+import type { Push, PushResult } from './transport.ts';
+
+/** The result of a push, as a machine reports it: the response of its runtime, or why there is no response. */
+export interface PullResult {
+  delivery_id: string;
+  attempt: number;
+  /** Null: the runtime was not reached. */
+  status_code: number | null;
+  /** Why there is no status, in words; empty when there is one. */
+  detail: string;
+  retry_after: string | null;
+  body: string;
+}
+
+/** Judges a result like the response of a receiver. */
+export function judgeReported(
+  { headers, success_statuses, keeps_body = false }: Push,
+  { status_code, detail, retry_after, body }: PullResult,
+  duration_ms: number,
+): PushResult {
+  const empty = emptyResult(duration_ms);
+  if (status_code === null) return { ...empty, outcome: 'unreachable', detail };
+  const outcome = outcomeOfStatus(status_code, success_statuses);
+  return {
+    ...empty,
+    outcome,
+    status_code,
+    detail: describeStatus(status_code, outcome),
+    response_excerpt: excerptOf([Buffer.from(body)], headers, true),
+    retry_after,
+    ...(outcome === 'ok' && keeps_body && { kept_body: reportedBody(body) }),
+  };
+}
+
+/** The result of a push for which no result was reported before its deadline. */
+export function unreported(ack_timeout_ms: number, duration_ms: number): PushResult {
+  const detail = `no result within ${Math.round(ack_timeout_ms / 1000)} s`;
+  return { ...emptyResult(duration_ms), outcome: 'timeout', detail };
+}
+
+function emptyResult(duration_ms: number): Omit<PushResult, 'outcome' | 'detail'> {
+  return { status_code: null, duration_ms, stages: [], response_excerpt: '', retry_after: null };
+}
