@@ -124,6 +124,7 @@ export async function createConvoke(
   const pull_transport: PullTransport = new PullTransport({
     clock,
     onReady: (instance_id) => engine.isReady(instance_id),
+    isReading: (instance_id) => engine.isReading(instance_id),
     onConnection: (instance_id, connection) => connection_notes.note(instance_id, connection),
   });
   const runtime_transport = new RuntimeTransport({

@@ -79,7 +79,12 @@ function engineOn(store: Store): Engine {
 }
 
 const engine = kind === 'relay' ? (new Relay(fleet, transport, user_agent) as unknown as Engine) : engineOn(store);
-const pull_transport = new PullTransport({ clock, onReady: () => {}, onConnection: () => {} });
+const pull_transport = new PullTransport({
+  clock,
+  onReady: () => {},
+  isReading: () => false,
+  onConnection: () => {},
+});
 const metrics: Metrics = new Metrics(clock, () => engine, store, expiry, pull_transport, null);
 const keyring = new Keyring(clock, store.api_keys, (error) => console.error(error));
 const limits = new Limits(config, clock);

@@ -6,6 +6,7 @@ import type { InvalidationClock } from './lanes/invalidation_clock.ts';
 import type { RecipientCache } from './lanes/recipient_cache.ts';
 import type { Retries } from './lanes/retries.ts';
 import type { PendingScan } from './pending_scan.ts';
+import type { Transport } from './transport/transport.ts';
 
 export interface DiscoveryParts {
   clock: Clock;
@@ -14,6 +15,7 @@ export interface DiscoveryParts {
   recipients: RecipientCache;
   retries: Retries;
   dispatcher: Dispatcher;
+  transport: Pick<Transport, 'readEnded'>;
   /** The latest time at which a delivery written now can be due. */
   latestDue: () => number;
 }
@@ -34,7 +36,7 @@ export class Discovery {
    * Resolves when the deliveries are in their lanes.
    */
   async discover(partitions: readonly Partition[]): Promise<void> {
-    const { clock, invalidations, pending_scan, recipients, latestDue } = this.#parts;
+    const { clock, invalidations, pending_scan, recipients, transport, latestDue } = this.#parts;
     const acquired_at = invalidations.tick();
     for (const partition of partitions) {
       partition.acquired_at = acquired_at;
@@ -47,6 +49,7 @@ export class Discovery {
     for (const recipient of recipients.all()) {
       for (const lane of recipient.lanes.values()) recipients.evictIfIdle(recipient, lane);
     }
+    transport.readEnded?.(null);
   }
 
   /**

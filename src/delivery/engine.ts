@@ -293,6 +293,15 @@ export class Engine {
     this.#dispatcher.run();
   }
 
+  /**
+   * Whether deliveries of an instance are being read, or a step that may read or push them is next. When that ends,
+   * `Transport.readEnded` is called.
+   */
+  isReading(instance_id: string): boolean {
+    if (this.#partitions.of(instance_id)?.discovered === false) return true;
+    return this.#recipients.known(instance_id)?.isActive === true;
+  }
+
   /** A delivery was queued again by hand. */
   deliveryRetried(retried: LaneKey & { aside: boolean; delivery_id?: string }): void {
     this.#local_changes.deliveryRetried(retried);

@@ -45,10 +45,13 @@ const permitAt = (updated_at: number, owner_key_id: string | null = null): PullP
 function setUp() {
   const clock = new VirtualClock();
   const ready: string[] = [];
+  /** What the engine says about every instance. */
+  const reading = { is: false };
   const connected: boolean[] = [];
   const transport = new PullTransport({
     clock,
     onReady: (instance_id) => ready.push(instance_id),
+    isReading: () => reading.is,
     onConnection: (_, connection) => connected.push(connection !== null),
   });
   const ends: PullEnd[] = [];
@@ -71,7 +74,7 @@ function setUp() {
     end !== undefined && 'pushes' in end ? end.pushes.map(({ delivery_id }) => delivery_id) : ['none'];
   /** What the clients of the pulls that ended with a problem are told. */
   const problems = () => ends.map((end) => 'problem' in end && [end.problem.code, end.problem.retry_after_s]);
-  return { clock, transport, ready, connected, ends, problems, pull, push, results, pushesOf };
+  return { clock, transport, ready, reading, connected, ends, problems, pull, push, results, pushesOf };
 }
 
 describe('the way out for machines that pull', () => {
@@ -377,6 +380,56 @@ describe('the way out for machines that pull', () => {
     await clock.advance(8_000);
     assert.deepEqual(connected, [true, false]);
     assert.equal(transport.counts.connected, 0);
+  });
+
+  test('keeps a pull without a wait open while deliveries are read that may be for it, for a second at most', async () => {
+    const { clock, transport, reading, ends, pull, push, pushesOf } = setUp();
+    const next = (): string[][] => ends.splice(0).map(pushesOf);
+    pull({ wait_ms: 0 });
+    await clock.settle();
+    assert.deepEqual(next(), [[]], 'nothing is read');
+    reading.is = true;
+
+    pull({ wait_ms: 0 });
+    push('a');
+    push('b');
+    await clock.settle();
+    assert.deepEqual(next(), [['a', 'b']]);
+
+    pull({ wait_ms: 0 });
+    await clock.settle();
+    push('c');
+    push('d');
+    await clock.settle();
+    assert.deepEqual(next(), [['c', 'd']]);
+
+    for (const read of ['i', null]) {
+      pull({ wait_ms: 0 });
+      transport.readEnded(read);
+      transport.readEnded('another');
+      await clock.settle();
+      assert.deepEqual(next(), [], 'something else is read');
+      reading.is = false;
+      transport.readEnded(read);
+      await clock.settle();
+      assert.deepEqual(next(), [[]]);
+      reading.is = true;
+    }
+
+    pull({ wait_ms: 0 });
+    await clock.advance(900);
+    assert.deepEqual(next(), []);
+    await clock.advance(200);
+    assert.deepEqual(next(), [[]]);
+
+    pull();
+    pull({ wait_ms: 0 });
+    await clock.settle();
+    assert.deepEqual(next(), [[]], 'the pull that waits gets what is read');
+    transport.drain();
+    pull({ wait_ms: 0 });
+    await clock.settle();
+    assert.deepEqual(next(), [[], []]);
   });
 
   test('ends all pulls when it drains, and those whose key was revoked', async () => {

@@ -962,6 +962,7 @@ export class World {
     const transport = new PullTransport({
       clock: { ...clock, after: (delay_ms, run) => clock.after(Math.ceil(delay_ms / COARSE_MS) * COARSE_MS, run) },
       onReady: (instance_id) => life.engine.isReady(instance_id),
+      isReading: (instance_id) => life.engine.isReading(instance_id),
       onConnection: () => {},
     });
     const pull_forwarder = {

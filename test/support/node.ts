@@ -255,6 +255,7 @@ export class TestNode {
         after: (delay_ms, callback) => clock.after(Math.ceil(delay_ms / COARSE_MS) * COARSE_MS, callback),
       },
       onReady: (instance_id) => this.engine.isReady(instance_id),
+      isReading: (instance_id) => this.engine.isReading(instance_id),
       onConnection: (instance_id, connection) => notes.note(instance_id, connection),
     });
   }

@@ -809,7 +809,10 @@ export interface PullInput {
   results?: PullResult[] | undefined;
   /** How many pushes the response may have: 32 when absent, 256 at most. 0 only hands in results, and does not wait. */
   max?: number | undefined;
-  /** How long to wait for a push, in seconds: 30 when absent, 60 at most; 0 responds at once. */
+  /**
+   * How long to wait for a push, in seconds: 30 when absent, 60 at most; 0 responds at once, or up to about a second
+   * later while deliveries that have waited are read.
+   */
   wait_s?: number | undefined;
   /**
    * A name of this request, another one for each. When its response is lost, repeat the request under the same name.

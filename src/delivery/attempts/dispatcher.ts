@@ -30,7 +30,7 @@ const RETRY_MS = 500;
 export interface DispatcherParts {
   clock: Clock;
   timers: TimerQueue;
-  transport: Pick<Transport, 'canPush'>;
+  transport: Pick<Transport, 'canPush' | 'readEnded'>;
   partitions: Partitions;
   expiry: Expiry;
   observer: Observer;
@@ -68,7 +68,7 @@ export class Dispatcher {
   readonly #observer: Observer;
   readonly #clock: Clock;
   readonly #timers: TimerQueue;
-  readonly #transport: Pick<Transport, 'canPush'>;
+  readonly #transport: DispatcherParts['transport'];
   readonly #partitions: Partitions;
   readonly #expiry: Expiry;
   readonly #settlements: Settlements;
@@ -153,6 +153,7 @@ export class Dispatcher {
       } else if (this.#canStart(recipient, now)) this.#turns.list(recipient);
     }
     this.#endTurnIfDone(recipient);
+    if (!recipient.isActive) this.#transport.readEnded?.(recipient.instance_id);
   }
 
   #canStart(recipient: Recipient, now: number): boolean {

@@ -28,6 +28,11 @@ const WAITING_MAX = 16;
 const WAIT_AGAIN_S = 5;
 /** The most bytes of bodies in one response; a single push may be larger. */
 const RESPONSE_BYTES_MAX = 512 << 10;
+/**
+ * How long a pull without a wait stays open at most, while the engine reads deliveries that may be for it. When the
+ * machine pulled last, these deliveries may have been on disk only.
+ */
+const READ_MS_MAX = 1_000;
 /** The longest pause between two pulls of a machine that still counts as connected. */
 const CONNECTED_MS = 10_000;
 /**
@@ -41,6 +46,8 @@ export interface PullTransportParts {
   clock: Clock;
   /** A pull of an instance begins to wait, or the instance has room for another push again. */
   onReady: (instance_id: string) => void;
+  /** Whether a push for an instance may come from a read that is in progress or due: see `Engine.isReading`. */
+  isReading: (instance_id: string) => boolean;
   /** A machine began to pull, a different machine pulls, or (null) no machine pulls any more. */
   onConnection: (instance_id: string, connection: Connection | null) => void;
 }
@@ -55,6 +62,7 @@ export interface PullTransportParts {
 export class PullTransport implements Transport {
   readonly #clock: Clock;
   readonly #onReady: (instance_id: string) => void;
+  readonly #isReading: (instance_id: string) => boolean;
   readonly #onConnection: (instance_id: string, connection: Connection | null) => void;
   readonly #wheel: TimerWheel;
   readonly #instances = new Map<string, PullingInstance>();
@@ -69,9 +77,10 @@ export class PullTransport implements Transport {
   readonly #onWaitOver = (pull: WaitingPull): void => this.#end(pull, null);
   readonly #onIdle = (instance: PullingInstance): void => this.#disconnect(instance);
 
-  constructor({ clock, onReady, onConnection }: PullTransportParts) {
+  constructor({ clock, onReady, isReading, onConnection }: PullTransportParts) {
     this.#clock = clock;
     this.#onReady = onReady;
+    this.#isReading = isReading;
     this.#onConnection = onConnection;
     this.#room = new PullRoom(onReady);
     this.#wheel = new TimerWheel(clock, DEADLINE_MS_MAX);
@@ -108,7 +117,7 @@ export class PullTransport implements Transport {
     const pull = new WaitingPull(request, instance, this.#onWaitOver);
     instance.beginWait(pull);
     this.#waiting++;
-    this.#wheel.add(pull, request.wait_ms);
+    this.#wheel.add(pull, request.wait_ms || READ_MS_MAX);
     if (instance.waiting.length > WAITING_MAX) this.#end(instance.waiting[0] as WaitingPull, tooManyWait());
     this.#judge_timer ??= this.#clock.after(JUDGE_MS, () => this.#judgeAgain());
     this.#onReady(request.instance_id);
@@ -262,6 +271,15 @@ export class PullTransport implements Transport {
     return null;
   }
 
+  readEnded(instance_id: string | null): void {
+    if (instance_id !== null) this.#closeAfterRead(this.#instances.get(instance_id)?.waiting[0]);
+    else for (const { waiting } of this.#instances.values()) this.#closeAfterRead(waiting[0]);
+  }
+
+  #closeAfterRead(pull: WaitingPull | undefined): void {
+    if (pull?.request.wait_ms === 0) this.#closeSoon(pull);
+  }
+
   registrationChanged(instance_id: string | null): void {
     this.#changes++;
     if (instance_id !== null) this.#instances.get(instance_id)?.registrationChanged(this.#changes);
@@ -299,14 +317,27 @@ export class PullTransport implements Transport {
 
   // ── ends ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** Ends a pull after this turn of the event loop, so that it can take more pushes of the same turn. */
+  /**
+   * Ends a pull after this turn of the event loop, so that it can take more pushes of the same turn. A pull without a
+   * push stays open when a read may bring one.
+   */
   #closeSoon(pull: WaitingPull): void {
     if (pull.is_closing) return;
     pull.is_closing = true;
     if (this.#closing.push(pull) > 1) return;
     this.#clock.soon(() => {
-      for (const each of this.#closing.splice(0)) this.#end(each, null);
+      for (const each of this.#closing.splice(0)) {
+        each.is_closing = false;
+        if (!this.#mayGetPush(each)) this.#end(each, null);
+      }
     });
+  }
+
+  /** Whether a read may bring a push to a pull that has none. The first of several pulls gets the pushes. */
+  #mayGetPush(pull: WaitingPull): boolean {
+    const { instance, pushes } = pull;
+    if (this.#is_draining || pushes.length > 0 || instance.waiting[0] !== pull) return false;
+    return this.#isReading(instance.instance_id);
   }
 
   #end(pull: WaitingPull, problem: Problem | null): void {

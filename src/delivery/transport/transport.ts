@@ -79,6 +79,11 @@ export interface Transport {
    */
   push(push: Push, way: Way): Promise<PushResult | null>;
   /**
+   * The engine has nothing more to read for an instance; null: for any instance. Only a transport that waits for reads
+   * has this method.
+   */
+  readEnded?(instance_id: string | null): void;
+  /**
    * The registration of an instance may have changed; null: the registrations of all instances. Only a transport that
    * remembers registrations has this method.
    */

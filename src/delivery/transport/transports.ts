@@ -4,9 +4,11 @@ import type { Push, PushResult, Transport, Way } from './transport.ts';
 /** The ways to deliver. Each instance names its own. */
 export class Transports implements Transport {
   readonly #by_name: Readonly<Record<TransportName, Transport>>;
+  readonly #all: readonly Transport[];
 
   constructor(by_name: Readonly<Record<TransportName, Transport>>) {
     this.#by_name = by_name;
+    this.#all = Object.values(by_name);
   }
 
   canPush(instance_id: string, way: Way): boolean {
@@ -17,19 +19,23 @@ export class Transports implements Transport {
     return this.#by_name[way.transport].push(push, way);
   }
 
+  readEnded(instance_id: string | null): void {
+    for (const transport of this.#all) transport.readEnded?.(instance_id);
+  }
+
   registrationChanged(instance_id: string | null): void {
-    for (const transport of Object.values(this.#by_name)) transport.registrationChanged?.(instance_id);
+    for (const transport of this.#all) transport.registrationChanged?.(instance_id);
   }
 
   forget(instance_id: string): void {
-    for (const transport of Object.values(this.#by_name)) transport.forget(instance_id);
+    for (const transport of this.#all) transport.forget(instance_id);
   }
 
   handOver(isTaken: (instance_id: string) => boolean): void {
-    for (const transport of Object.values(this.#by_name)) transport.handOver(isTaken);
+    for (const transport of this.#all) transport.handOver(isTaken);
   }
 
   async close(): Promise<void> {
-    await Promise.all(Object.values(this.#by_name).map((transport) => transport.close()));
+    await Promise.all(this.#all.map((transport) => transport.close()));
   }
 }

@@ -86,7 +86,7 @@ export const PullBody = Type.Object(
         minimum: 0,
         maximum: WAIT_S.max,
         default: WAIT_S.default,
-        description: `How long to wait for a push, in seconds: ${WAIT_S.default} when absent, ${WAIT_S.max} at most; 0 responds at once.`,
+        description: `How long to wait for a push, in seconds: ${WAIT_S.default} when absent, ${WAIT_S.max} at most; 0 responds at once, or up to about a second later while deliveries that have waited are read.`,
         ...expected(`must be a whole number from 0 to ${WAIT_S.max}`),
       }),
     ),
