@@ -58,7 +58,8 @@ class ScriptedService {
     return this.requests.flatMap(({ results }) => results);
   }
 
-  push(delivery_id: string, { attempt = 1, left_ms = 60_000 } = {}): void {
+  /** Hands out a push; each delivery is of a meeting of its own, unless the test says otherwise. */
+  push(delivery_id: string, { attempt = 1, left_ms = 60_000, meeting_id = `m-${delivery_id}` } = {}): void {
     const seq = Number(delivery_id.replace(/\D/g, ''));
     this.#pushes.push({
       delivery_id,
@@ -66,7 +67,7 @@ class ScriptedService {
       headers: { 'webhook-id': delivery_id, 'convoke-seq': String(seq), 'convoke-attempt': String(attempt) },
       body: JSON.stringify({
         event: 'new_message',
-        meeting_id: 'm',
+        meeting_id,
         message: { content: delivery_id },
         target_agents: ['a'],
         timestamp: '',
@@ -156,7 +157,7 @@ describe('pull', () => {
   test('hands out each push in order, and reports its result with the request for the next', async (t) => {
     const { service, pushes, asked, handedIn } = await start(t, {}, succeed);
     await asked();
-    for (const id of ['d1', 'd2', 'd3']) service.push(id);
+    for (const id of ['d1', 'd2', 'd3']) service.push(id, { meeting_id: 'm' });
     await handedIn(3);
     assert.deepEqual(
       pushes.map(({ delivery_id, message, seq, meeting_id }) => ({ delivery_id, message, seq, meeting_id })),
@@ -191,6 +192,62 @@ describe('pull', () => {
         { delivery_id: 'd4', attempt: 1, status_code: 503, retry_after: '7' },
       ],
     );
+  });
+
+  test('gives one push of a meeting at a time, although a response may have two: the next one, and one that went aside', async (t) => {
+    const { service, pushes, taken, handedIn } = await start(t, { concurrency: 4 });
+    for (const id of ['d1', 'd2', 'd3']) service.push(id, { meeting_id: 'm' });
+    service.push('d4');
+    await taken(2);
+    const given = () => pushes.map(({ delivery_id }) => delivery_id);
+    succeed(pushes[1]!);
+    await handedIn(1);
+    assert.deepEqual(given(), ['d1', 'd4']);
+    succeed(pushes[0]!);
+    await taken(3);
+    await handedIn(2);
+    assert.deepEqual(given(), ['d1', 'd4', 'd2']);
+    succeed(pushes[2]!);
+    await taken(4);
+    assert.deepEqual(given(), ['d1', 'd4', 'd2', 'd3']);
+  });
+
+  test('after its deadline a push without a result holds up no other push of its meeting', async (t) => {
+    const { service, pushes, taken } = await start(t, { concurrency: 3 });
+    service.push('d1', { meeting_id: 'm', left_ms: 20 });
+    for (const id of ['d2', 'd3']) service.push(id, { meeting_id: 'm' });
+    await taken(2);
+    assert.equal(pushes[0]!.signal.aborted, true);
+    // The meeting still waits for d2, although d1 has its result now.
+    succeed(pushes[0]!);
+    service.push('d4');
+    await taken(3);
+    assert.equal(pushes[2]!.delivery_id, 'd4');
+    succeed(pushes[1]!);
+    await taken(4);
+  });
+
+  test('a push that is handed out again after its deadline holds up the others of its meeting again', async (t) => {
+    const { service, pushes, taken, asked } = await start(t, { concurrency: 3 });
+    service.push('d1', { meeting_id: 'm', left_ms: 20 });
+    await taken(1);
+    await until(
+      'the deadline',
+      () => pushes[0]!.signal.aborted,
+      (is) => is,
+    );
+    await asked();
+    service.push('d1', { meeting_id: 'm', attempt: 2 });
+    await asked();
+    for (const [id, meeting_id] of [
+      ['d2', 'm'],
+      ['d3', 'n'],
+    ] as const)
+      service.push(id, { meeting_id });
+    await taken(2);
+    assert.equal(pushes[1]!.delivery_id, 'd3');
+    succeed(pushes[0]!);
+    await taken(3);
   });
 
   test('a result whose request was lost is handed in again, after pauses that begin at 0.1 s', async (t) => {

@@ -49,9 +49,11 @@ class ScriptedService:
         self._server.shutdown()
         self._server.server_close()
 
-    def push(self, delivery_id: str) -> None:
-        fields = {"meeting_id": "m", "message": {"content": delivery_id}, "target_agents": ["a"], "timestamp": ""}
-        deadline_at = datetime.now(timezone.utc) + timedelta(seconds=600)
+    def push(self, delivery_id: str, meeting_id: str | None = None, left_s: float = 600) -> None:
+        """Hands out a push; each delivery is of a meeting of its own, unless the test says otherwise."""
+        message = {"meeting_id": meeting_id or f"m-{delivery_id}", "message": {"content": delivery_id}}
+        fields = {**message, "target_agents": ["a"], "timestamp": ""}
+        deadline_at = datetime.now(timezone.utc) + timedelta(seconds=left_s)
         with self._changed:
             self._pushes.append(
                 {
@@ -68,6 +70,14 @@ class ScriptedService:
         """Waits until a request waits for pushes."""
         with self._changed:
             assert self._changed.wait_for(lambda: self._waiting > 0, DEADLINE_S)
+
+    def until_handed_in(self, delivery_id: str) -> None:
+        """Waits until a request has a result of the delivery."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: delivery_id in self._handed_in(), DEADLINE_S)
+
+    def _handed_in(self) -> list[str]:
+        return [result["delivery_id"] for request in self.requests for result in request["results"]]
 
     def failure_of(self, request: dict[str, Any]) -> Failure | None:
         with self._changed:
@@ -217,6 +227,42 @@ async def test_a_success_is_forgotten_when_those_since_took_more_than_16_mib(scr
             if push.delivery_id == "d70":
                 break
     assert handled == [*(f"d{number}" for number in range(70)), "d0", "d70"]
+
+
+async def test_a_meeting_has_one_push_in_hand_although_a_response_may_have_two_the_next_one_and_one_aside(
+    scripted: ScriptedService,
+) -> None:
+    for delivery_id in ("d1", "d2", "d3"):
+        scripted.push(delivery_id, "m")
+    scripted.push("d4")
+    async with AsyncConvokeClient(scripted.url) as client, client.pull("i", concurrency=4) as pulling:
+        pushes = aiter(pulling)
+        first, other = await anext(pushes), await anext(pushes)
+        assert (first.delivery_id, other.delivery_id) == ("d1", "d4")
+        following = asyncio.ensure_future(anext(pushes))
+        other.respond()
+        await asyncio.to_thread(scripted.until_handed_in, "d4")
+        assert not following.done()
+        first.respond()
+        assert (await following).delivery_id == "d2"
+
+
+async def test_after_its_deadline_a_push_without_a_result_holds_up_no_other_push_of_its_meeting(
+    scripted: ScriptedService,
+) -> None:
+    scripted.push("d1", "m", left_s=1)
+    scripted.push("d2", "m")
+    scripted.push("d3", "m")
+    async with AsyncConvokeClient(scripted.url) as client, client.pull("i", concurrency=3) as pulling:
+        pushes = aiter(pulling)
+        first, second = await anext(pushes), await anext(pushes)
+        assert (second.delivery_id, first.is_late) == ("d2", True)
+        # The meeting still waits for d2, although d1 has its result now.
+        first.respond()
+        scripted.push("d4")
+        assert (await anext(pushes)).delivery_id == "d4"
+        second.respond()
+        assert (await anext(pushes)).delivery_id == "d3"
 
 
 async def _all(pulling: AsyncPulling) -> list[PushInHand]:

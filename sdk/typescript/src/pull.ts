@@ -27,7 +27,7 @@ const HAND_IN_PAUSE_MS_MAX = HAND_IN_MS_MAX / 2;
 const PUSHES_MAX = 32;
 /**
  * The successes that are remembered. A crash of the service may lose the settlement of a success. Then Convoke pushes
- * the message again: soon, and at most one message of each lane.
+ * the message again soon.
  */
 const REMEMBERED = { for_ms: 3_600_000, size_max: 1_000, bytes_max: 16 * 1024 * 1024 };
 /** The most late pushes without a result that are remembered; the oldest is forgotten first. */
@@ -52,7 +52,8 @@ export interface PushInHand extends Push {
 
 export interface PullOptions {
   /**
-   * How many pushes you take at a time, each from another meeting; 1 when absent. A whole number of 1 or more, or
+   * How many pushes you take at a time, each from another meeting; 1 when absent. A push of a meeting waits here while
+   * you have another one of that meeting in hand, until its result or its deadline. A whole number of 1 or more, or
    * Infinity. With more than one, do not await the work in the loop.
    */
   concurrency?: number | undefined;
@@ -84,6 +85,7 @@ type RequestKind = 'waits' | 'hands in';
 
 /** A push that the caller has in hand. */
 interface Held {
+  meeting_id: string;
   attempt: number;
   deadline: ReturnType<typeof setTimeout>;
   abort: AbortController;
@@ -112,6 +114,11 @@ export class Puller {
    */
   readonly #held = new Map<string, Held>();
   readonly #queue: PushInHand[] = [];
+  /**
+   * By meeting: the delivery that the caller has in hand. The service may hand out two pushes of one meeting, the next
+   * one and one that went aside, but the caller gets one after the other.
+   */
+  readonly #in_hand = new Map<string, string>();
   readonly #successes = new Remembered<PushResult>(REMEMBERED, charsOf, Date.now);
   readonly #results = new ResultQueue();
   #late = 0;
@@ -174,12 +181,27 @@ export class Puller {
 
   async #next(): Promise<PushInHand | null> {
     for (;;) {
-      const push = this.#queue.shift();
+      const push = this.#shift();
       if (push !== undefined) return push;
       if (this.#error !== null) throw this.#error;
       if (this.#is_over) return null;
       await new Promise<void>((resolve) => (this.#wake = resolve));
     }
+  }
+
+  /** Takes the first push of a meeting of which the caller has no other push in hand. */
+  #shift(): PushInHand | undefined {
+    const at = this.#queue.findIndex(({ meeting_id }) => !this.#in_hand.has(meeting_id));
+    const push = at === -1 ? undefined : this.#queue.splice(at, 1)[0];
+    if (push !== undefined) this.#in_hand.set(push.meeting_id, push.delivery_id);
+    return push;
+  }
+
+  /** The delivery has its result, or its deadline has passed: its meeting is free for the next push. */
+  #release(delivery_id: string, { meeting_id }: Held): void {
+    if (this.#in_hand.get(meeting_id) !== delivery_id) return;
+    this.#in_hand.delete(meeting_id);
+    this.#wake();
   }
 
   /** Takes no more pushes, and gives back those that the caller has not seen. */
@@ -352,18 +374,22 @@ export class Puller {
     const running = this.#held.get(delivery_id);
     if (running !== undefined) {
       clearTimeout(running.deadline);
-      if (running.is_late) this.#late--;
+      if (running.is_late) {
+        this.#late--;
+        if (!this.#in_hand.has(running.meeting_id)) this.#in_hand.set(running.meeting_id, delivery_id);
+      }
       running.is_late = false;
       running.attempt = attempt;
       running.deadline = setTimeout(() => this.#expire(delivery_id), left_ms);
       return;
     }
+    const push = readPush(new TextEncoder().encode(body), headers);
     const abort = new AbortController();
     const deadline = setTimeout(() => this.#expire(delivery_id), left_ms);
-    const held: Held = { attempt, deadline, abort, is_late: false };
+    const held: Held = { meeting_id: push.meeting_id, attempt, deadline, abort, is_late: false };
     this.#held.set(delivery_id, held);
     this.#queue.push({
-      ...readPush(new TextEncoder().encode(body), headers),
+      ...push,
       delivery_id,
       headers,
       signal: abort.signal,
@@ -380,6 +406,7 @@ export class Puller {
     if (this.#held.get(delivery_id) !== held) return;
     clearTimeout(held.deadline);
     this.#held.delete(delivery_id);
+    this.#release(delivery_id, held);
     if (held.is_late) this.#late--;
     else this.#results.add({ delivery_id, attempt: held.attempt, ...given });
     if ('not_reached' in given && this.#options.ready !== undefined) {
@@ -400,6 +427,7 @@ export class Puller {
     if (at === -1) {
       held.is_late = true;
       this.#late++;
+      this.#release(delivery_id, held);
     } else {
       this.#queue.splice(at, 1);
       this.#held.delete(delivery_id);

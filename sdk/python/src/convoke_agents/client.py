@@ -217,8 +217,9 @@ class ConvokeClient(Operations):
                 handle(push.message)
                 push.respond()
 
-        :param concurrency: How many pushes you can have in your hands at a time, each of another meeting. With more than
-            one, do the work in threads of your own, and not in the loop.
+        :param concurrency: How many pushes you can have in your hands at a time, each of another meeting. A push of a
+            meeting waits while you have another one of that meeting in hand, until its result or its deadline. With
+            more than one, do the work in threads of your own, and not in the loop.
         :param secret: The webhook_secret of the instance: then each push is verified, and a push that is not genuine is
             refused.
         :param on_connection: Called when the service responds, and when it is lost and will be asked again.

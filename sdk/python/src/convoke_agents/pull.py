@@ -38,7 +38,7 @@ _HAND_IN_S_MAX = 10.0
 # The most pushes that one request asks for.
 _PUSHES_MAX = 32
 # The successes that are remembered. A crash of the service may lose the settlement of a success. Then Convoke pushes
-# the message again: soon, and at most one message of each lane.
+# the message again soon.
 _REMEMBER_S = 3600.0
 _REMEMBERED_MAX = 1_000
 # The most pushes without a result that are remembered; the oldest is forgotten first.
@@ -55,6 +55,7 @@ OnConnection: TypeAlias = Callable[[Connection, "ConvokeError | None"], object]
 class _Hand:
     """A push in the hands of the caller."""
 
+    meeting_id: str
     attempt: int
     deadline: asyncio.TimerHandle | None = None
     is_late: bool = False
@@ -147,6 +148,9 @@ class AsyncPulling:
         # arrival.
         self._held: OrderedDict[str, _Hand] = OrderedDict()
         self._queue: deque[PushInHand] = deque()
+        # By meeting: the delivery that the caller has in hand. The service may hand out two pushes of one meeting, the
+        # next one and one that went aside, but the caller gets one after the other.
+        self._in_hand_of: dict[str, str] = {}
         self._successes: Remembered[Result] = Remembered(
             _REMEMBER_S, _REMEMBERED_MAX, lambda result: result.get("body"), time.monotonic
         )
@@ -219,8 +223,11 @@ class AsyncPulling:
 
     async def _next(self) -> PushInHand | None:
         while True:
-            if self._queue:
-                return self._queue.popleft()
+            push = next((each for each in self._queue if each.meeting_id not in self._in_hand_of), None)
+            if push is not None:
+                self._queue.remove(push)
+                self._in_hand_of[push.meeting_id] = push.delivery_id
+                return push
             if self._error is not None:
                 raise self._error
             if self._is_over:
@@ -378,6 +385,7 @@ class AsyncPulling:
                 running.deadline.cancel()
             if running.is_late:
                 self._late -= 1
+                self._in_hand_of.setdefault(running.meeting_id, delivery_id)
             running.is_late = False
             running.attempt = attempt
             running.deadline = loop.call_later(left_s, self._expire, delivery_id)
@@ -390,7 +398,7 @@ class AsyncPulling:
             status_code = 400 if error.reason == "invalid_body" else 401
             self._results.add(delivery_id, attempt, response_result(status_code, str(error), None))
             return
-        hand = _Hand(attempt, loop.call_later(left_s, self._expire, delivery_id))
+        hand = _Hand(push.meeting_id, attempt, loop.call_later(left_s, self._expire, delivery_id))
         self._held[delivery_id] = hand
         in_hand = self._in_hand(push, loop, handed_out, hand, left_s)
         if self._ending.is_set():
@@ -419,12 +427,19 @@ class AsyncPulling:
         if hand.deadline is not None:
             hand.deadline.cancel()
         del self._held[delivery_id]
+        self._release(delivery_id, hand)
         if hand.is_late:
             self._late -= 1
         else:
             self._results.add(delivery_id, hand.attempt, result)
         # Results that are given in the same turn of the event loop go together.
         asyncio.get_running_loop().call_soon(self._step)
+
+    def _release(self, delivery_id: str, hand: _Hand) -> None:
+        """The delivery has its result, or its deadline has passed: its meeting is free for the next push."""
+        if self._in_hand_of.get(hand.meeting_id) == delivery_id:
+            del self._in_hand_of[hand.meeting_id]
+            self._wake.set()
 
     def _expire(self, delivery_id: str) -> None:
         """The service no longer waits for the result. If it makes a new attempt before the result is given, that
@@ -436,6 +451,7 @@ class AsyncPulling:
         hand.is_late = True
         if waiting is None:
             self._late += 1
+            self._release(delivery_id, hand)
         else:
             self._queue.remove(waiting)
             del self._held[delivery_id]
