@@ -3,6 +3,7 @@ import { connect } from 'node:net';
 import { describe, test } from 'node:test';
 import {
   type AuditEntry,
+  type Delivery,
   type Page,
   type ProblemDetails,
   type PulledPush,
@@ -83,6 +84,29 @@ test('a meeting is pulled in order, one at a time, and meetings side by side', a
     seen.filter((content) => content !== 'other'),
     [1, 2, 3],
   );
+});
+
+test('a machine has the next push of each meeting in hand, and beside these one push that went aside, perhaps of the same meeting', async () => {
+  const meeting_id = service.name('meeting');
+  const machine = await PullingMachine.start(service, [meeting_id]);
+  for (let n = 1; n <= 3; n++) {
+    await service.send(meeting_id, { content: n });
+    // A 202 is no success, and is not retried.
+    await machine.report(await machine.next(), 202);
+  }
+  const { instance_id } = machine;
+  const { body } = await until(
+    'the failures',
+    () => service.get<Page<Delivery>>(`/api/v1/deliveries/?instance_id=${instance_id}&state=failed`),
+    (answer) => answer.body.data.length === 3,
+  );
+  for (const { delivery_id } of body.data) await service.post(`/api/v1/deliveries/${delivery_id}/retry/`);
+  const first = await machine.next({ max: 1 });
+  for (let n = 4; n <= 5; n++) await service.send(meeting_id, { content: n });
+  const { pushes } = await machine.report(first);
+  const is_new = (push: PulledPush): boolean => contentOf(push) === 4;
+  assert.deepEqual([pushes.length, pushes.filter(is_new).length], [2, 1]);
+  assert.deepEqual((await machine.pull({ wait_s: 0 })).pushes, []);
 });
 
 test('a pull for no pushes hands in results, and takes nothing and waits for nothing', async () => {

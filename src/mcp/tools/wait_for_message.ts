@@ -11,7 +11,7 @@ import { toolOf } from './tool.ts';
 /** Many clients wait for a result no longer than a minute. */
 const WAIT_S = { default: 30, max: 50 };
 /**
- * The most messages in one result, each from a different meeting. They are few, because no other reader gets a message
+ * The most messages in one result. They are few, because no other reader gets a message
  * that is in a result, even if the model reads it much later.
  */
 const MESSAGES_MAX = 3;
@@ -21,7 +21,7 @@ const { message_id, seq, from_agent, in_reply_to, message, part } = QuotedMessag
 export const waitForMessage = toolOf({
   name: 'wait_for_message',
   title: 'Wait for a message',
-  description: `Waits until something is said for you in a meeting that you joined, and gives it to you: at most one message of each meeting, the next in order. Call it again for the next one, and again when the time is up and there was none; nothing is lost between two calls. A message that was given to you counts as delivered, and does not come again.`,
+  description: `Waits until something is said for you in a meeting that you joined, and gives it to you: the next message of each meeting, in order, and perhaps one that somebody queued again. Call it again for the next one, and again when the time is up and there was none; nothing is lost between two calls. A message that was given to you counts as delivered, and does not come again.`,
   scopes: ['instance'],
   annotations: { readOnlyHint: false, destructiveHint: false, idempotentHint: false, openWorldHint: true },
   input: Type.Object(

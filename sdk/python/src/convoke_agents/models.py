@@ -1031,8 +1031,9 @@ class Pulled(Model):
     """What a pull brought."""
 
     pushes: list[PulledPush]
-    """At most one push of each meeting, the next one in order. Empty when the time was up, or when the node stops:
-    pull again."""
+    """The next push of each meeting, in order, and at most one push that went aside: its delivery got three bad
+    responses, or was queued again. So two pushes may be of one meeting. Empty when the time was up, or when the
+    node stops: pull again."""
     results: list[TakenResult]
     """Whether each result counted, in the order of the request."""
 
