@@ -11,8 +11,11 @@ import type { FeedViewer } from './view.ts';
 /**
  * The limits of a replay: the most rows, the most characters of the messages, and the most characters of the events.
  * Each listener holds its events until its client has read them. A page of deliveries is half a mebibyte at most.
+ * MESSAGES_SCAN also counts the messages that the listener does not get: other calls of the store wait some 5 ms for
+ * them.
  */
 const CHARS_MAX = 2 << 20;
+const MESSAGES_SCAN = 20_000;
 const MESSAGES_MAX = 2_000;
 const MESSAGES_CHARS_MAX = 4 << 20;
 const DELIVERIES_MAX = 5_000;
@@ -100,6 +103,7 @@ async function addMessagesAfter(
   const { data, has_more } = await store.messages.since(from.message_id, {
     meeting_ids,
     instance_id,
+    scan: MESSAGES_SCAN,
     limit: MESSAGES_MAX,
     chars_max: MESSAGES_CHARS_MAX,
   });

@@ -12,6 +12,8 @@ import { replayOf } from '../../src/feed/replay.ts';
 import { FeedView, type FeedViewer } from '../../src/feed/view.ts';
 import type { MessageHead } from '../../src/store/contract/messages.ts';
 import { BROADCAST_BYTES_MAX } from '../../src/store/contract/cluster.ts';
+import { openStoreHere } from '../support/node.ts';
+import { messages, newMessage, WALL } from '../support/store_contents.ts';
 import { VirtualClock } from '../support/virtual_clock.ts';
 
 const EVERYTHING: FeedViewer = { visibility: null, instance_id: undefined, meeting_id: undefined, session: null };
@@ -96,6 +98,19 @@ describe('a replay', () => {
   test('has at most 2 MiB of events: with more, the listener reads again what it shows', async () => {
     assert.equal(await replayed(2_000, 5_000), null);
     assert.ok(((await replayed(400, 5_000)) ?? 0) > 1_900_000, 'control');
+  });
+
+  test('looks through at most 20,000 messages: behind more of them, a quiet meeting gets a gap', async (t) => {
+    const store = openStoreHere();
+    t.after(() => store.close());
+    const [before] = await store.messages.accept([newMessage('loud')]);
+    assert.ok(before?.kind === 'accepted');
+    const replay = () =>
+      replayOf(store, new FeedPosition(before.message.message_id, 1), { ...EVERYTHING, meeting_id: 'quiet' }, WALL);
+    await store.messages.accept([...messages('loud', 19_999), newMessage('quiet')]);
+    assert.equal((await replay())?.events.length, 1, 'control');
+    await store.messages.accept([newMessage('loud')]);
+    assert.equal(await replay(), null);
   });
 });
 

@@ -185,11 +185,15 @@ class Commands {
       ['members', (store) => store.meetings.instances(meeting_id, { limit, include_left: flag })],
       ['messages', (store) => store.messages.list(meeting_id, { limit, chars_max: 20, ...(flag && { after_seq: 1 }) })],
       ['last', (store) => store.messages.last()],
-      ['since', (store) => store.messages.since(flag ? store.messages.last() : null, { limit, chars_max: 20 })],
+      [
+        'since',
+        (store) => store.messages.since(flag ? store.messages.last() : null, { scan: 9, limit, chars_max: 20 }),
+      ],
       [
         'since, of some',
         (store) =>
           store.messages.since(null, {
+            scan: aside ? 9 : 1_000,
             limit,
             chars_max: 20,
             ...(flag ? { instance_id } : { meeting_ids: [meeting_id] }),

@@ -656,19 +656,22 @@ export class ModelStore implements StoreOperations {
       return { data, next_seq: found.length < scan ? null : (found.at(-1) as Message).seq };
     },
     last: () => [...this.#messages.values()].at(-1)?.message_id ?? null,
-    since: (after, { meeting_ids, instance_id, limit, chars_max }) => {
-      const found = [...this.#messages.values()].filter(
-        ({ message_id, meeting_id }) =>
-          (after === null || message_id > after) &&
-          (meeting_ids === undefined || meeting_ids.includes(meeting_id)) &&
-          (instance_id === undefined || this.#isFor(instance_id, message_id)),
-      );
+    since: (after, { meeting_ids, instance_id, scan, limit, chars_max }) => {
+      const later = [...this.#messages.values()].filter(({ message_id }) => after === null || message_id > after);
+      const found = later
+        .slice(0, scan)
+        .filter(
+          ({ message_id, meeting_id }) =>
+            (meeting_ids === undefined || meeting_ids.includes(meeting_id)) &&
+            (instance_id === undefined || this.#isFor(instance_id, message_id)),
+        );
       let chars = 0;
       const past = found.findIndex((row, i) => {
         chars += row.target_agents === null ? 0 : JSON.stringify(row.target_agents).length;
         return i === limit || (chars > chars_max && i > 0);
       });
-      return { data: (past === -1 ? found : found.slice(0, past)).map(headOf), has_more: past !== -1 };
+      const has_more = past !== -1 || later.length > scan;
+      return { data: (past === -1 ? found : found.slice(0, past)).map(headOf), has_more };
     },
   };
 

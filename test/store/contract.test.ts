@@ -954,7 +954,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
       await meeting(store, 'm1', 'i');
       await store.messages.accept([...messages('m1', 2), ...messages('m2', 1)]);
       const since = async (after: string | null, filter: object) =>
-        (await store.messages.since(after, { limit: 9, chars_max: 1e9, ...filter })).data;
+        (await store.messages.since(after, { scan: 9, limit: 9, chars_max: 1e9, ...filter })).data;
       const all = await since(null, {});
       assert.deepEqual(
         all.map(({ meeting_id, seq, deliveries_queued }) => [meeting_id, seq, deliveries_queued]),
@@ -969,6 +969,24 @@ function holdsTheContract(engine: EngineUnderTest): void {
       assert.deepEqual(await since(null, { meeting_ids: ['m2'] }), [all[2]]);
       assert.deepEqual(await since(null, { instance_id: 'i' }), all.slice(0, 2));
       assert.deepEqual(await since(all[2]!.message_id, {}), []);
+    });
+
+    test('are looked through up to a number, however few of them are asked for', async (t) => {
+      const store = await engine.open(t);
+      await meeting(store, 'quiet', 'i');
+      await store.messages.accept([...messages('loud', 3), ...messages('quiet', 1), ...messages('loud', 1)]);
+      const seqs = async (scan: number, filter: object, after: string | null = null) => {
+        const { data, has_more } = await store.messages.since(after, { scan, limit: 9, chars_max: 1e9, ...filter });
+        return [data.map(({ meeting_id, seq }) => `${meeting_id} ${seq}`), has_more];
+      };
+      for (const filter of [{ meeting_ids: ['quiet'] }, { instance_id: 'i' }]) {
+        assert.deepEqual(await seqs(3, filter), [[], true]);
+        assert.deepEqual(await seqs(4, filter), [['quiet 1'], true]);
+        assert.deepEqual(await seqs(5, filter), [['quiet 1'], false], 'control: all are looked through');
+        const { data } = await store.messages.since(null, { scan: 9, limit: 1, chars_max: 1e9 });
+        assert.deepEqual(await seqs(4, filter, data[0]!.message_id), [['quiet 1'], false]);
+      }
+      assert.deepEqual(await seqs(2, {}), [['loud 1', 'loud 2'], true]);
     });
   });
 }

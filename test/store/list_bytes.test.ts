@@ -160,15 +160,15 @@ function holdsTheContract(engine: EngineUnderTest): void {
     const pages: number[][] = [];
     let after: string | null = null;
     for (let has_more = true; has_more;) {
-      const page = await store.messages.since(after, { limit: 100, chars_max: 3 * list_chars });
+      const page = await store.messages.since(after, { scan: 100, limit: 100, chars_max: 3 * list_chars });
       pages.push(page.data.map(({ seq }) => seq));
       ({ has_more } = page);
       after = page.data.at(-1)!.message_id;
     }
     assert.deepEqual(pages, [[1, 2, 3], [4, 5, 6], [7]]);
     // A row that is longer than the limit is alone on its page. The number of rows ends a page of short rows.
-    assert.equal((await store.messages.since(null, { limit: 100, chars_max: 1 })).data.length, 1);
-    assert.deepEqual((await store.messages.since(null, { limit: 2, chars_max: 1e9 })).has_more, true);
+    assert.equal((await store.messages.since(null, { scan: 9, limit: 100, chars_max: 1 })).data.length, 1);
+    assert.deepEqual((await store.messages.since(null, { scan: 9, limit: 2, chars_max: 1e9 })).has_more, true);
   });
 
   test('the lists of a meeting take 4 MiB at most; a small one is accepted all the same, and an instance that leaves makes room', async (t) => {

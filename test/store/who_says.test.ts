@@ -171,7 +171,7 @@ function storesWhoSays(engine: EngineUnderTest): void {
     ];
     const origin = (rows: readonly { origin: MessageOrigin | null }[] | undefined) => rows?.map((row) => row.origin);
     assert.deepEqual(origin((await store.messages.list('m', { limit: 9, chars_max: 1e9 }))?.data), expected);
-    assert.deepEqual(origin((await store.messages.since(null, { limit: 9, chars_max: 1e9 })).data), expected);
+    assert.deepEqual(origin((await store.messages.since(null, { scan: 9, limit: 9, chars_max: 1e9 })).data), expected);
     assert.deepEqual(origin(await lane(store, 'i', 'm')), expected);
   });
 

@@ -376,6 +376,7 @@ const COMMANDS = {
   'last message': (store) => store.messages.last(),
   since: (store, d) =>
     store.messages.since(d.flag(0) ? d.message_id : null, {
+      scan: d.pick(4, [3, 1_000]) * d.limit,
       limit: 2 * d.limit,
       chars_max: d.pick(3, [1, 40, 4_000, 1e9]),
       ...(d.flag(1) && { meeting_ids: [d.meeting_id, MEETING_IDS[0]!] }),

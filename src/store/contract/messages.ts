@@ -146,13 +146,16 @@ export interface MessageStore {
    * Returns messages of all meetings or of some; with an instance, only messages for it. With several nodes the order
    * holds only within a meeting. So the result may lack a message of another meeting that was stored at the same time
    * as `after`: that message may count as earlier. The result ends early when the lists `target_agents` of its messages
-   * would have more than `chars_max` characters together. One message always fits, however long its list is.
+   * would have more than `chars_max` characters together. One message always fits, however long its list is. No index
+   * has both the order and the filters, so a call looks only through the `scan` messages that follow `after`: when more
+   * of them follow, `has_more` is true.
    */
   since(
     after: string | null,
     filter: {
       meeting_ids?: string[] | undefined;
       instance_id?: string | undefined;
+      scan: number;
       limit: number;
       chars_max: number;
     },

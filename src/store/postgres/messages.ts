@@ -3,6 +3,7 @@ import type { MessageStore } from '../contract/messages.ts';
 import {
   ANSWERED_CHAIN,
   ANSWERS,
+  BEYOND_SCAN,
   briefOf,
   type BriefRow,
   FOUND_COLUMNS,
@@ -43,12 +44,14 @@ const HEADS_SINCE = statement(`
   SELECT ${HEAD_COLUMNS} FROM (
     SELECT page.*, coalesce(sum(length(page.target_agents)) OVER (ORDER BY page.message_no ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING), 0) AS chars_before FROM (
       SELECT ${HEAD_COLUMNS} FROM messages m
-      WHERE message_no > $after
+      WHERE message_no > $after AND message_no < $below
         AND ($meeting_ids::text[] IS NULL OR meeting_id = ANY ($meeting_ids))
         AND ($instance_id::text IS NULL OR EXISTS (SELECT 1 FROM deliveries d
           WHERE d.delivery_no > m.message_no AND d.delivery_no <= ${LAST_OF_MESSAGE} AND d.instance_id = $instance_id))
       ORDER BY message_no LIMIT $limit) page) cut
   WHERE chars_before <= $chars_max ORDER BY message_no`);
+
+const FIRST_BEYOND = statement(BEYOND_SCAN);
 
 const FIND = statement(`SELECT ${FOUND_COLUMNS.join(', ')} FROM messages WHERE message_no = $message_no`);
 const ANSWERED_BY = statement(ANSWERED_CHAIN);
@@ -94,16 +97,19 @@ export function messageOperations(session: Session, { ids }: { ids: IdCodec }): 
       const { last } = (await session.one<{ last: number | null }>(LAST))!;
       return last === null ? null : ids.encode('msg', last);
     },
-    async since(after, { meeting_ids, instance_id, limit, chars_max }) {
+    async since(after_id, { meeting_ids, instance_id, scan, limit, chars_max }) {
+      // A message_id of another database has no place in the order of these messages: all of them count as later.
+      const after = after_id === null ? 0 : numberOf(after_id);
+      const beyond = await session.one<{ message_no: number }>(FIRST_BEYOND, { after, scan });
       const rows = await session.all<HeadRow>(HEADS_SINCE, {
-        // A message_id of another database has no place in the order of these messages: all of them count as later.
-        after: after === null ? 0 : (ids.decode('msg', after) ?? 0),
+        after,
+        below: beyond?.message_no ?? Number.MAX_SAFE_INTEGER,
         meeting_ids: meeting_ids ?? null,
         instance_id: instance_id ?? null,
         limit: limit + 1,
         chars_max,
       });
-      return pageOfHeads(rows, limit, chars_max, ids);
+      return pageOfHeads(rows, { limit, chars_max, is_cut: beyond !== undefined }, ids);
     },
   };
 }

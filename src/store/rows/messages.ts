@@ -107,6 +107,10 @@ export interface Scanned {
   last_seq: number | null;
 }
 
+/** The first message that a call of `since` does not look at any more. */
+export const BEYOND_SCAN = `
+  SELECT message_no FROM messages WHERE message_no > $after ORDER BY message_no LIMIT 1 OFFSET $scan`;
+
 export const ANSWERS = `
   SELECT ${BRIEF_COLUMNS} FROM messages m
   WHERE m.meeting_id = $meeting_id AND m.seq > $after_seq AND m.seq <= $last_seq AND m.in_reply_to = $message_no
@@ -125,11 +129,14 @@ export const ANSWERED_CHAIN = `
 
 export type HeadRow = Omit<MessagesTable, 'timestamp' | 'message' | 'trace'>;
 
-/** Makes a page from `limit + 1` rows, as `pageOfMessages` does. Here `chars_max` bounds the lists of agents. */
+/**
+ * Makes a page from `limit + 1` rows, as `pageOfMessages` does. Here `chars_max` bounds the lists of agents.
+ *
+ * @param is_cut whether messages follow that the call did not look at
+ */
 export function pageOfHeads(
   rows: Iterable<HeadRow>,
-  limit: number,
-  chars_max: number,
+  { limit, chars_max, is_cut }: { limit: number; chars_max: number; is_cut: boolean },
   ids: IdCodec,
 ): { data: MessageHead[]; has_more: boolean } {
   const data: MessageHead[] = [];
@@ -144,7 +151,7 @@ export function pageOfHeads(
       origin: originOf({ from_agent, in_reply_to, hops }, message_no, ids),
     });
   }
-  return { data, has_more: false };
+  return { data, has_more: is_cut };
 }
 
 function targetsOf(target_agents: string | null, message_no: number): string[] | null {

@@ -12,6 +12,7 @@ import type { Recipients } from './meeting_recipients.ts';
 import {
   ANSWERED_CHAIN,
   ANSWERS,
+  BEYOND_SCAN,
   briefOf,
   type BriefRow,
   FOUND_COLUMNS,
@@ -69,7 +70,7 @@ const INSERT_DELIVERY = `
 const HEADS_SINCE = `
   SELECT message_no, meeting_id, seq, accepted_at, deliveries_queued, target_agents, from_agent, in_reply_to, hops
   FROM messages m
-  WHERE message_no > $after
+  WHERE message_no > $after AND message_no < $below
     AND ($meeting_ids IS NULL OR meeting_id IN (SELECT value FROM json_each($meeting_ids)))
     AND ($instance_id IS NULL OR EXISTS (SELECT 1 FROM deliveries
       WHERE delivery_no > m.message_no AND delivery_no <= m.message_no + m.deliveries_queued AND instance_id = $instance_id))
@@ -231,15 +232,18 @@ export function messageOperations(
       const { last } = db.prepare('SELECT max(message_no) AS last FROM messages').get() as { last: number | null };
       return last === null ? null : ids.encode('msg', last);
     },
-    since(after, { meeting_ids, instance_id, limit, chars_max }) {
+    since(after_id, { meeting_ids, instance_id, scan, limit, chars_max }) {
+      // A message_id of other data has no place in the order of these messages: all of them count as later.
+      const after = after_id === null ? 0 : numberOf(after_id);
+      const beyond = db.prepare(BEYOND_SCAN).get({ after, scan }) as { message_no: number } | undefined;
       const rows = db.prepare(HEADS_SINCE).iterate({
-        // A message_id of other data has no place in the order of these messages: all of them count as later.
-        after: after === null ? 0 : (ids.decode('msg', after) ?? 0),
+        after,
+        below: beyond?.message_no ?? Number.MAX_SAFE_INTEGER,
         meeting_ids: meeting_ids === undefined ? null : JSON.stringify(meeting_ids),
         instance_id: instance_id ?? null,
         limit: limit + 1,
       });
-      return pageOfHeads(rows as Iterable<HeadRow>, limit, chars_max, ids);
+      return pageOfHeads(rows as Iterable<HeadRow>, { limit, chars_max, is_cut: beyond !== undefined }, ids);
     },
   };
 }
