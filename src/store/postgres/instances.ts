@@ -131,7 +131,7 @@ const PATCH = statement(`
     updated_at = $wall_ms
   WHERE instance_id = $instance_id AND ${IS_OWNED}`);
 
-/** Returns whether the instance was backing off. Most instances were not: then other nodes need no notification. */
+/** Returns whether the instance was backing off, as far as the table shows it. */
 const HEARTBEAT = statement(`
   WITH previous AS (SELECT instance_id, backoff_step FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED} FOR UPDATE)
   UPDATE instances i SET last_seen_at = $wall_ms, backoff_step = 0, backoff_until = NULL
@@ -324,8 +324,10 @@ export function instanceOperations(
         ...ownedBy(owner_scope),
       });
       if (previous === undefined) return null;
-      if (previous.backoff_step > 0) notifyOf(instance_id, true);
-      return get(instance_id);
+      const row = (await get(instance_id)) as InstanceRow;
+      // While a delivery is pending, the node that delivers may have begun a back-off that it has not written yet.
+      if (previous.backoff_step > 0 || row.pending_deliveries > 0) notifyOf(instance_id, true);
+      return row;
     },
     async rotateSecret(instance_id, new_secret, overlap_ms, wall_ms, owner_scope) {
       const row = await session.one<{ webhook_secret: string }>(GET_SECRET, { instance_id, ...ownedBy(owner_scope) });
