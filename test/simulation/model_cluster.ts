@@ -103,8 +103,10 @@ export class ModelCluster {
           return instances.patch(instance_id, patch, wall_ms);
         },
         heartbeat: (instance_id, wall_ms) => {
-          if ((instances.get(instance_id)?.backoff_until ?? null) !== null) changed(instance_id, true, false);
-          return instances.heartbeat(instance_id, wall_ms);
+          const backoff_until = instances.get(instance_id)?.backoff_until ?? null;
+          const row = instances.heartbeat(instance_id, wall_ms);
+          if (row !== null && (backoff_until !== null || row.pending_deliveries > 0)) changed(instance_id, true, false);
+          return row;
         },
         remove: (instance_id, limit, wall_ms) => {
           changed(instance_id, false, true);
