@@ -603,6 +603,24 @@ describe('partitions', () => {
     });
   }
 
+  for (const has_ended of [true, false]) {
+    const name = 'in a dump are taken at once by a node that starts after their leases have ended';
+    test(has_ended ? name : 'control: before their end they are taken after the time of a lease', async (t) => {
+      const url = await makeDatabase();
+      let now_ms = 0;
+      const [dumped, started] = [await open(t, url), await open(t, url, () => now_ms)];
+      await dumped.cluster!.renew(node('dumped'), []);
+      if (has_ended) await endLease(url, 'dumped');
+      const held = async () => (await started.cluster!.renew(node('started'), [])).partitions.length;
+      const shown = async () => (await started.cluster!.list()).map(({ node_id }) => node_id);
+      assert.equal(await held(), has_ended ? PARTITIONS : 0);
+      assert.deepEqual(await shown(), has_ended ? ['started'] : ['dumped', 'started']);
+      now_ms += LEASE_WATCHED_MS;
+      assert.equal(await held(), PARTITIONS);
+      assert.deepEqual(await shown(), ['started']);
+    });
+  }
+
   test('that nobody took while a lease had ended are kept, with their epochs', async (t) => {
     const url = await makeDatabase();
     const a = await open(t, url);
