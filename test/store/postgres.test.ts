@@ -988,7 +988,9 @@ describe('tables that have grown since the plans were made', () => {
   }
 });
 
-/** A lane with thirty deliveries. Another client settles the first of them while a change is made. */
+const SETTLES_FIRST = "UPDATE deliveries SET state = 'delivered', noted = 0, settled_at = 1 WHERE seq = 1";
+
+/** A lane with thirty deliveries. While a change is made, another client changes the first of them. */
 async function thirtyWaiting(t: TestContext) {
   const url = await makeDatabase();
   const store = await open(t, url);
@@ -998,26 +1000,26 @@ async function thirtyWaiting(t: TestContext) {
   await other.connect();
   t.after(() => other.end());
   const WAITING = `SELECT count(*)::int AS n FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`;
-  const whileOneIsSettled = async <Result>(change: () => Promise<Result>): Promise<Result> => {
+  const whileOther = async <Result>(text: string, change: () => Promise<Result>): Promise<Result> => {
     await other.query('BEGIN');
-    await other.query("UPDATE deliveries SET state = 'delivered', noted = 0, settled_at = 1 WHERE seq = 1");
+    await other.query(text);
     const changed = change();
     await until(
-      'the change to wait for the settlement',
+      'the change to wait for the other client',
       async () => (await sql<{ n: number }>(url, WAITING))[0]!.n,
       (count) => count === 1,
     );
     await other.query('COMMIT');
     return changed;
   };
-  return { store, whileOneIsSettled };
+  return { store, whileOther };
 }
 
 test('a step of a drop drops as many as it may, also when some of them are settled meanwhile', async (t) => {
-  const { store, whileOneIsSettled } = await thirtyWaiting(t);
+  const { store, whileOther } = await thirtyWaiting(t);
   const waiting = { meeting_id: 'm', up_to: await store.messages.last() };
   const drop = () => store.deliveries.drop(waiting, 20, 1);
-  const lanes = await whileOneIsSettled(drop);
+  const lanes = await whileOther(SETTLES_FIRST, drop);
   assert.deepEqual(
     lanes.map(({ count }) => count),
     [20],
@@ -1027,6 +1029,23 @@ test('a step of a drop drops as many as it may, also when some of them are settl
     [9],
   );
 });
+
+for (const [done, text] of [
+  ['removed by the retention', 'DELETE FROM deliveries WHERE seq = 1'],
+  ['queued again', "UPDATE deliveries SET state = 'pending', noted = 1, aside = 1, failed_at = NULL WHERE seq = 1"],
+] as const) {
+  test(`a step of a recovery queues as many as it may, also when some of them are ${done} meanwhile`, async (t) => {
+    const { store, whileOther } = await thirtyWaiting(t);
+    const waiting = await lane(store, 'i', 'm');
+    await store.deliveries.settle(
+      waiting.map((delivery) => settled(delivery, { state: 'failed', reason: 'not_200', settled_at: delivery.seq })),
+      [],
+    );
+    const recover = () => store.deliveries.recover({ instance_id: 'i', since_ms: 0, until_ms: 30 }, 20, 1, 2);
+    assert.deepEqual(await whileOther(text, recover), { recovered: 20 });
+    assert.deepEqual(await recover(), { recovered: 9 });
+  });
+}
 
 describe('an instance that is removed while others send', () => {
   test('leaves nothing pending behind, however many nodes send', async (t) => {
@@ -1042,8 +1061,8 @@ describe('an instance that is removed while others send', () => {
   });
 
   test('leaves nothing pending behind when deliveries are settled meanwhile', async (t) => {
-    const { store, whileOneIsSettled } = await thirtyWaiting(t);
-    const { done, cancelled } = await whileOneIsSettled(() => store.instances.remove('i', 20, 1));
+    const { store, whileOther } = await thirtyWaiting(t);
+    const { done, cancelled } = await whileOther(SETTLES_FIRST, () => store.instances.remove('i', 20, 1));
     assert.deepEqual([done, cancelled], [false, 19]);
     assert.equal((await store.instances.remove('i', 20, 1)).done, true);
     assert.equal(await store.deliveries.countPending(), 0);

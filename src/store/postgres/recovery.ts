@@ -65,11 +65,19 @@ export function recovery(
       const found = await session.one<{ first_no: number }>(LOCK_OWNED, { instance_id, ...ownedBy(owner_scope) });
       if (found === undefined) return null;
       await session.run(RESET, { instance_id });
-      const { statements, values } = selected(of);
-      const { first_no } = found;
-      const recovered = await session.run(statements.requeue, { ...values, first_no, limit, now_ms, expires_at });
+      const { statements, values: of_recovery } = selected(of);
+      const values = { ...of_recovery, first_no: found.first_no };
+      let left = limit;
+      // Retention may remove some of the rows that a statement has found, and others may queue some of them again. Then
+      // it changes fewer rows than it may, although there are more.
+      do {
+        left -= await session.run(statements.requeue, { ...values, limit: left, now_ms, expires_at });
+      } while (
+        left > 0 &&
+        (await session.one<{ count: number }>(statements.count, { ...values, limit: 1 }))!.count > 0
+      );
       session.messages.push({ kind: 'instance', instance_id, lifts: true, requeued: true });
-      return { recovered };
+      return { recovered: limit - left };
     },
     async countRecoverable(of, most, owner_scope) {
       const { instance_id } = of;
