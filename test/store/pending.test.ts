@@ -452,3 +452,50 @@ for (const from_the_mark of [false, true]) {
     assert.ok(from_the_mark ? entries >= 400 : entries <= 10, `${entries} entries of indexes`);
   });
 }
+
+/** The time at which the first delivery aside is due that is of no paused meeting. */
+const LEAST_TIME = `
+  SELECT min(d.next_attempt_at) FROM noted_deliveries d WHERE d.aside = 1
+    AND NOT EXISTS (SELECT 1 FROM meeting_settings t WHERE t.meeting_id = d.meeting_id AND t.paused = 1)`;
+
+/** Runs statements in a session of their own, because a session reports its counts when it ends. */
+async function inSession(url: string, ...statements: string[]): Promise<void> {
+  const client = new pg.Client(url);
+  await client.connect();
+  for (const statement of statements) await client.query(statement);
+  await client.end();
+}
+
+for (const with_min of [false, true]) {
+  const name = 'a page of deliveries aside reads only the first of them, also to find when the next one is due';
+  test(with_min ? 'control: to find the least time all are read' : name, async (t) => {
+    const url = await makeDatabase();
+    const client = await connect(t, url);
+    const store = await open(t, url);
+    await meeting(store, 'm', 'i');
+    await store.messages.accept(messages('m', 2_000));
+    await store.close();
+    await inSession(
+      url,
+      'ALTER TABLE deliveries SET (autovacuum_enabled = off)',
+      'UPDATE deliveries SET aside = 1, noted = 1, next_attempt_at = seq',
+      'ANALYZE deliveries',
+    );
+    const read = async (): Promise<number> => {
+      const { rows } = await client.query(`
+        SELECT (seq_tup_read + (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'deliveries'))::int AS read
+        FROM pg_stat_user_tables WHERE relname = 'deliveries'`);
+      return rows[0].read;
+    };
+    const before = await read();
+    if (with_min) await inSession(url, LEAST_TIME);
+    else {
+      const reader = await openPostgresHere(url);
+      const { deliveries, next_at } = await reader.deliveries.loadAside('i', 2_000, 10);
+      await reader.close();
+      assert.deepEqual([deliveries.length, next_at], [10, 11]);
+    }
+    const rows = (await read()) - before;
+    assert.ok(with_min ? rows >= 2_000 : rows < 200, `${rows} rows and entries of indexes`);
+  });
+}
