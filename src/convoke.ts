@@ -315,9 +315,9 @@ export async function createConvoke(
     };
     if (keyring.is_open && !isLoopbackHost(config.host))
       throw new NoKeyError(`there is no key, and ${config.host} is not loopback`);
-    expiry.begin(await store.deliveries.timeNoted(), config.trust_clock);
+    expiry.begin(await store.deliveries.timeNoted(), config.trust_clock, await store.messages.last());
     warnOfClock(expiry.heldAt(clock.now()), log);
-    await store.deliveries.noteTime(expiry.timeAt(clock.now()));
+    await store.deliveries.noteTime(expiry.note(clock.now()));
     await store.audit.append(entryOfStart(config), clock.wall());
     // For localhost, Fastify would open a second server at the other loopback address. Nothing here would limit or stop
     // that server.

@@ -304,6 +304,9 @@ CREATE TABLE this_database (
   touches bigint NOT NULL DEFAULT 0,
   ran_until bigint,
   upgrade_ends_at timestamp with time zone,
+  held_ms bigint NOT NULL DEFAULT 0,
+  held_since bigint NOT NULL DEFAULT 0,
+  held_up_to text,
   PRIMARY KEY (only_row),
   CHECK ((only_row = 1))
 ) WITH (fillfactor=10);

@@ -221,4 +221,4 @@ CREATE TABLE sessions (
 
 CREATE INDEX sessions_of_key ON sessions (key_id, created_at);
 
-CREATE TABLE this_file (tag TEXT NOT NULL, touches INTEGER NOT NULL DEFAULT 0, plain_text_left INTEGER NOT NULL DEFAULT 0, instance_count INTEGER NOT NULL DEFAULT 0, ran_until INTEGER) STRICT;
+CREATE TABLE this_file (tag TEXT NOT NULL, touches INTEGER NOT NULL DEFAULT 0, plain_text_left INTEGER NOT NULL DEFAULT 0, instance_count INTEGER NOT NULL DEFAULT 0, ran_until INTEGER, held_ms INTEGER NOT NULL DEFAULT 0, held_since INTEGER NOT NULL DEFAULT 0, held_up_to TEXT) STRICT;

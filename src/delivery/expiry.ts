@@ -1,20 +1,22 @@
-import { BELIEVED_SHARE } from '../domain/delivery.ts';
+import { type ClockNote, endOf, type Hold, NO_HOLD } from '../domain/expiry.ts';
 import type { Clock } from './clock.ts';
+
+/** At a start the service believes a jump of the clock of up to this share of the setting `expire_after`. */
+const BELIEVED_SHARE = 1 / 3;
 
 /**
  * Decides which deliveries have expired. The clock may be wrong when a process starts: if it were four days ahead,
  * everything pending would fail at once. So at a start, the clock is compared with the last time that a process noted.
- * When the clock is far ahead of that time, the jump between the two does not count, and pending deliveries keep their
- * remaining time. The jump counts after all when the operator says that the clock is right, or when this process has
- * run for as long as a delivery may take. A short jump always counts.
+ * When the clock is far ahead of that time, the jump between the two does not count for deliveries that were accepted
+ * earlier: they keep their remaining time. The jump counts after all when the operator says that the clock is right, or
+ * when the service has run for as long as a delivery may take. A short jump always counts.
  */
 export class Expiry {
-  readonly #clock: Clock;
+  readonly #clock: Pick<Clock, 'now'>;
   readonly #expire_after_ms: number;
-  #held_ms = 0;
-  #held_until = 0;
+  #hold = NO_HOLD;
 
-  constructor(clock: Clock, expire_after_ms: number) {
+  constructor(clock: Pick<Clock, 'now'>, expire_after_ms: number) {
     this.#clock = clock;
     this.#expire_after_ms = expire_after_ms;
   }
@@ -22,28 +24,40 @@ export class Expiry {
   /**
    * A process starts.
    *
-   * @param noted_at the last time that an earlier process noted; null when there was none
+   * @param noted what an earlier process noted last; null when there was none
    * @param is_trusted the operator says that the clock is right
+   * @param last_message_id the last message that was accepted
    */
-  begin(noted_at: number | null, is_trusted: boolean): void {
+  begin(noted: ClockNote | null, is_trusted: boolean, last_message_id: string | null): void {
     const now = this.#clock.now();
-    const jump_ms = noted_at === null || is_trusted ? 0 : now - noted_at;
-    this.#held_ms = jump_ms > this.#expire_after_ms * BELIEVED_SHARE ? jump_ms : 0;
-    this.#held_until = now + this.#expire_after_ms;
+    const believed_ms = this.#expire_after_ms * BELIEVED_SHARE;
+    const held_ms = noted === null || is_trusted ? 0 : now - noted.ran_until;
+    if (noted === null || held_ms <= believed_ms) return;
+    // A restart does not lengthen the time for which an earlier process holds its jump. A second jump begins anew.
+    const has_jumped_again = held_ms - noted.held_ms > believed_ms;
+    this.#hold = has_jumped_again
+      ? { held_ms, held_since: now, held_up_to: last_message_id }
+      : { held_ms, held_since: Math.min(noted.held_since, now), held_up_to: noted.held_up_to };
+  }
+
+  /** The jump of the clock that does not count now. */
+  holdAt(now: number): Hold {
+    return now < this.#hold.held_since + this.#expire_after_ms ? this.#hold : NO_HOLD;
   }
 
   /** How many milliseconds the clock seems to be ahead; 0 when it is trusted. */
   heldAt(now: number): number {
-    return this.#held_ms === 0 || now >= this.#held_until ? 0 : this.#held_ms;
+    return this.holdAt(now).held_ms;
   }
 
-  /** When a delivery with this `expires_at` expires on the clock as it runs now. */
-  endOf(expires_at: number, now: number): number {
-    return expires_at + this.heldAt(now);
+  /** When a delivery expires on the clock as it runs now. */
+  endOf(delivery: { message_id: string; expires_at: number }, now: number): number {
+    return endOf(delivery, this.holdAt(now));
   }
 
-  /** The time to compare with `expires_at`: a delivery has expired when its `expires_at` is not later. */
-  timeAt(now: number): number {
-    return now - this.heldAt(now);
+  /** What this process notes for the next one. */
+  note(now: number): ClockNote {
+    const hold = this.holdAt(now);
+    return { ran_until: Math.round(now - hold.held_ms), ...hold };
   }
 }

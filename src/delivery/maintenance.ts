@@ -1,3 +1,4 @@
+import type { Hold } from '../domain/expiry.ts';
 import type { AsidePlace, EndedInLane, ExpiryPlace, PrunePlace } from '../store/contract/deliveries.ts';
 import type { FileSpace } from '../store/contract/file.ts';
 import { IDEMPOTENCY_MS } from '../store/contract/messages.ts';
@@ -116,10 +117,10 @@ export class Maintenance {
   /** Does one round of all the work. */
   async run(): Promise<void> {
     const from = this.#clock.now();
-    await this.#store.deliveries.noteTime(Math.round(this.#expiry.timeAt(from)));
+    await this.#store.deliveries.noteTime(this.#expiry.note(from));
     const { deliveries } = this.#store;
-    const lanes_ms = await this.#expire<ExpiryPlace>((after, now_ms, wall_ms) =>
-      deliveries.expireLanes(after, LANES_PER_STEP, now_ms, wall_ms),
+    const lanes_ms = await this.#expire<ExpiryPlace>((after, ...time) =>
+      deliveries.expireLanes(after, LANES_PER_STEP, ...time),
     );
     const aside_ms = await this.#expire<AsidePlace>((...step) => deliveries.expireAside(...step));
     this.#expiring_ms = lanes_ms + aside_ms;
@@ -150,13 +151,13 @@ export class Maintenance {
    * that failed deliveries is followed by a pause of the same length, in which requests have their turn.
    */
   async #expire<Place>(
-    from_place: (after: Place | null, now_ms: number, wall_ms: number) => Promise<Expired<Place>>,
+    from_place: (after: Place | null, now_ms: number, wall_ms: number, hold: Hold) => Promise<Expired<Place>>,
   ): Promise<number> {
     let after: Place | null = null;
     let took_ms = 0;
     do {
       const from = this.#clock.now();
-      const step: Expired<Place> = await from_place(after, this.#expiry.timeAt(from), this.#clock.wall());
+      const step: Expired<Place> = await from_place(after, from, this.#clock.wall(), this.#expiry.holdAt(from));
       after = step.next;
       const step_ms = this.#clock.now() - from;
       took_ms += step_ms;

@@ -29,13 +29,6 @@ export function mayQueueAgain({ state, reason }: { state: string; reason: string
 /** After this many bad responses a delivery goes aside and no longer holds its lane. */
 export const LANE_HELD_THROUGH_ATTEMPT = 3;
 
-/**
- * Between two runs of the service, somebody may have set the wall clock ahead, so that all pending deliveries would
- * expire at once. So at a start the service believes only a jump of up to this share of the setting `expire_after`. See
- * src/delivery/expiry.ts.
- */
-export const BELIEVED_SHARE = 1 / 3;
-
 export const BACKOFF_FIRST_MS = 10_000;
 export const BACKOFF_MAX_MS = 300_000;
 

@@ -31,6 +31,7 @@ import { program } from '../../src/cli/program/program.ts';
 import { failureOf } from '../../src/cli/program/api.ts';
 import { flagOf, settingNames } from '../../src/config/settings.ts';
 import { DATABASE_FILE } from '../../src/domain/data_directory.ts';
+import { NO_HOLD } from '../../src/domain/expiry.ts';
 import { PROBLEMS } from '../../src/domain/problem.ts';
 import { openSqliteStore } from '../../src/store/sqlite/open.ts';
 import {
@@ -954,7 +955,7 @@ test('doctor and the log report that the clock is far ahead of the last run of t
   const data = temporaryDirectory(t);
   const { store, opened } = openSqliteStore(join(data, DATABASE_FILE), null);
   await opened;
-  await store.deliveries.noteTime(Date.now() - 4 * 86_400_000);
+  await store.deliveries.noteTime({ ran_until: Date.now() - 4 * 86_400_000, ...NO_HOLD });
   await store.close();
   const doctor = async (...flags: string[]): Promise<string> =>
     (await convoke(['doctor', '--data', data, '--port', new URL(await deadUrl()).port, ...flags])).stdout;

@@ -410,6 +410,71 @@ describe('a start with a clock that is four days ahead', () => {
     assert.deepEqual(await node.states({ instance_id: 'dead' }), ['failed expired']);
   });
 
+  test('counts for what is accepted afterwards: that expires in its time, in its lane and aside', async (t) => {
+    const node = await withPending(t);
+    await node.restart(AHEAD_MS);
+    await node.meeting('new', 'dead');
+    await node.meeting('newer', 'bad');
+    await node.send('new', { expires_in_ms: 30 * MINUTE });
+    await node.send('newer', { expires_in_ms: 30 * MINUTE });
+    await node.clock.advance(20 * MINUTE);
+    await node.maintenance().run();
+    assert.deepEqual(await node.states(), ['pending', 'pending', 'pending', 'pending']);
+    const [aside] = await node.deliveries({ meeting_id: 'newer' });
+    assert.equal(aside?.attempts.length, 5, 'after the third attempt a delivery is aside');
+    // The next process holds the same deliveries back, and no others.
+    await node.restart(0);
+    await node.clock.advance(10 * MINUTE);
+    await node.maintenance().run();
+    assert.deepEqual(await node.states(), ['pending', 'pending', 'failed expired', 'failed expired']);
+  });
+
+  test('fails nothing that was accepted before the start, even after the clock was set', async (t) => {
+    const node = await withPending(t);
+    node.clock.stepWall(AHEAD_MS + HOUR);
+    await node.send('m');
+    await node.restart(-HOUR);
+    await node.maintenance().run();
+    assert.deepEqual(await node.states(), ['pending', 'pending', 'pending']);
+  });
+
+  test('counts after 72 hours, however often the service starts meanwhile', async (t) => {
+    const node = await withPending(t);
+    await node.restart(AHEAD_MS);
+    for (let days = 0; days < 3; days++) {
+      assert.equal(node.expiry.heldAt(node.clock.now()) > 0, true, `after ${days} days`);
+      for (let hours = 0; hours < 24; hours += 8) {
+        await node.maintenance().run();
+        await node.clock.advance(8 * HOUR);
+      }
+      await node.restart(0);
+    }
+    assert.equal(node.expiry.heldAt(node.clock.now()), 0);
+    await node.maintenance().run();
+    assert.deepEqual(await node.states({ instance_id: 'dead' }), ['failed expired']);
+  });
+
+  test('and that jumps again while a jump is held is not believed either', async (t) => {
+    const node = await withPending(t);
+    await node.restart(AHEAD_MS);
+    await node.meeting('new', 'dead');
+    await node.clock.advance(60 * HOUR);
+    await node.send('new');
+    await node.maintenance().run();
+    await node.restart(AHEAD_MS);
+    await node.maintenance().run();
+    assert.deepEqual(await node.states({ instance_id: 'dead' }), ['pending', 'pending']);
+    assert.equal(node.expiry.heldAt(node.clock.now()), 2 * AHEAD_MS);
+  });
+
+  test('and is set right before the next start holds nothing', async (t) => {
+    const node = await withPending(t);
+    await node.restart(AHEAD_MS);
+    await node.maintenance().run();
+    await node.restart(-AHEAD_MS);
+    assert.equal(node.expiry.heldAt(node.clock.now()), 0);
+  });
+
   test('counts when the operator says that the clock is right', async (t) => {
     const node = await withPending(t);
     await node.restart(AHEAD_MS, { is_trusted: true });

@@ -202,7 +202,7 @@ test('a delivery that waits for its Retry-After keeps its time while the clock i
   await node.send('m', { expires_in_ms: 30 * MINUTE });
   await node.send('m');
   await node.clock.advance(SECOND);
-  await node.store.deliveries.noteTime(node.clock.now());
+  await node.store.deliveries.noteTime(node.expiry.note(node.clock.now()));
   await node.restart(96 * HOUR);
   await node.clock.advance(29 * MINUTE);
   assert.equal(node.transport.to('i').length, 2);

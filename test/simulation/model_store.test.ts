@@ -51,6 +51,7 @@ class Commands {
     const recovery = flag
       ? { instance_id, since_ms: wall - 60_000, until_ms: wall }
       : { instance_id, delivery_ids: [delivery_id] };
+    const hold = { held_ms: random.pick([0, 1_000, 600_000]), held_since: wall, held_up_to: message_id };
     const draws: [string, Command][] = [
       [
         'register',
@@ -139,7 +140,7 @@ class Commands {
       ['loadAside', (store) => store.deliveries.loadAside(instance_id, now, limit)],
       ['pendingLanes', (store) => store.deliveries.pendingLanes(flag ? { instance_id, meeting_id } : null, limit)],
       ['pendingAside', (store) => store.deliveries.pendingAside()],
-      ['noteTime', (store) => store.deliveries.noteTime(now)],
+      ['noteTime', (store) => store.deliveries.noteTime({ ran_until: now, ...hold })],
       ['timeNoted', (store) => store.deliveries.timeNoted()],
       ['boundAside', (store) => store.deliveries.boundAside(now + (flag ? 1_000 : 60_000), 1_000)],
       ['get delivery', (store) => store.deliveries.get(delivery_id, now)],
@@ -159,14 +160,14 @@ class Commands {
         'expire lanes',
         (store) => {
           const after = flag ? null : { instance_id, meeting_id, seq: aside ? limit : null };
-          return store.deliveries.expireLanes(after, limit, now, wall);
+          return store.deliveries.expireLanes(after, limit, now, wall, hold);
         },
       ],
       [
         'expire aside',
         (store) => {
           const after = flag ? null : { instance_id, next_attempt_at: now, delivery_id };
-          return store.deliveries.expireAside(after, now, wall);
+          return store.deliveries.expireAside(after, now, wall, hold);
         },
       ],
       ['count', (store) => store.deliveries.countPending()],

@@ -5,6 +5,7 @@
  */
 import { fullAttemptsText } from '../../src/domain/attempts_text.ts';
 import { mayQueueAgain, type WaitingFor } from '../../src/domain/delivery.ts';
+import { type ClockNote, type Hold, NO_HOLD } from '../../src/domain/expiry.ts';
 import { IdCodec, NumberSource } from '../../src/domain/id.ts';
 import {
   ACK_TIMEOUT_S,
@@ -111,7 +112,7 @@ export class ModelStore implements StoreOperations {
   readonly #deliveries = new Map<string, ModelDelivery>();
   readonly #of_instance = new Map<string, ModelDelivery[]>();
   readonly #keys = new Map<string, { fingerprint: string; result: AcceptedMessage; created_at: number }>();
-  #noted_at: number | null = null;
+  #noted: ClockNote | null = null;
   readonly #numbers: NumberSource;
   readonly #ids = new IdCodec('modelled');
 
@@ -931,14 +932,14 @@ export class ModelStore implements StoreOperations {
       });
       return { messages: missed.length, at_least: false };
     },
-    expireLanes: (after, lanes_max, now_ms, wall_ms) => {
+    expireLanes: (after, lanes_max, now_ms, wall_ms, hold = NO_HOLD) => {
       const expired = new EndedInLanes();
       const following = this.#pendingLanes(after, lanes_max);
       let left = EXPIRED_AT_ONCE;
       for (const { seq, ...lane } of lanesToExpire(after, following)) {
         for (const row of this.#lane(lane)) {
           if (row.message.seq <= seq) continue;
-          if (row.expires_at > now_ms) break;
+          if (!hasExpired(row, now_ms, hold)) break;
           this.#expire(row, wall_ms);
           expired.add(lane, 1);
           if (--left === 0) return { expired: expired.list(), next: { ...lane, seq: row.message.seq } };
@@ -947,7 +948,7 @@ export class ModelStore implements StoreOperations {
       const done = following.length < lanes_max;
       return { expired: expired.list(), next: done ? null : { ...following.at(-1)!, seq: null } };
     },
-    expireAside: (after, now_ms, wall_ms) => {
+    expireAside: (after, now_ms, wall_ms, hold = NO_HOLD) => {
       const expired = new EndedInLanes();
       const beside = sortedKeys(this.#of_instance)
         .flatMap((instance_id) =>
@@ -958,7 +959,7 @@ export class ModelStore implements StoreOperations {
         .map((row) => ({ row, place: placeOf(row) }));
       const page = beside.filter(({ place }) => after === null || isBehind(place, after)).slice(0, EXPIRED_AT_ONCE);
       for (const { row } of page) {
-        if (row.expires_at > now_ms) continue;
+        if (!hasExpired(row, now_ms, hold)) continue;
         this.#expire(row, wall_ms);
         expired.add({ instance_id: row.instance_id, meeting_id: row.message.meeting_id }, 1);
       }
@@ -1000,8 +1001,8 @@ export class ModelStore implements StoreOperations {
       const pending = [...this.#deliveries.values()].filter(({ state }) => state === 'pending');
       return pending.length === 0 ? null : Math.min(...pending.map(({ created_at }) => created_at));
     },
-    timeNoted: () => this.#noted_at,
-    noteTime: (now_ms) => void (this.#noted_at = now_ms),
+    timeNoted: () => this.#noted,
+    noteTime: (note) => void (this.#noted = note),
     countPending: () => [...this.#deliveries.values()].filter(({ state }) => state === 'pending').length,
   };
 
@@ -1080,6 +1081,11 @@ function isBehind(a: AsidePlace, b: AsidePlace): boolean {
 
 function earliest(rows: readonly ModelDelivery[]): number | null {
   return rows.length === 0 ? null : Math.min(...rows.map(({ next_attempt_at }) => next_attempt_at ?? 0));
+}
+
+function hasExpired({ expires_at, message }: ModelDelivery, now_ms: number, { held_ms, held_up_to }: Hold): boolean {
+  const is_held = held_up_to !== null && message.message_id <= held_up_to;
+  return expires_at <= now_ms - (is_held ? held_ms : 0);
 }
 
 function headOf(row: Message): MessageHead {

@@ -166,8 +166,8 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'believes any clock when it starts': {
     file: 'src/delivery/expiry.ts',
-    find: 'jump_ms > this.#expire_after_ms * BELIEVED_SHARE ? jump_ms : 0',
-    replace: '0',
+    find: 'held_ms <= believed_ms',
+    replace: 'held_ms <= Infinity',
   },
   'no limit over all': {
     file: DISPATCHER,

@@ -489,7 +489,8 @@ export class World {
       },
     );
     const expiry = new Expiry(clock, this.#settings.expire_after_ms);
-    expiry.begin(this.#operations.deliveries.timeNoted(), false);
+    const { deliveries, messages } = this.#operations;
+    expiry.begin(deliveries.timeNoted(), false, messages.last());
     life.expiry = expiry;
     life.clock = clock;
     if (this.#pulling.size > 0) life.pulls = this.#pullsOf(life, clock, partitions);
@@ -1268,7 +1269,7 @@ export class World {
     const life = this.#lives[0] as Life;
     if (this.#kind === 'expiring') void life.maintenance.run().catch(() => {});
     // Notes the time in the store, as maintenance does once a minute.
-    this.#operations.deliveries.noteTime(life.expiry.timeAt(this.#steady()));
+    this.#operations.deliveries.noteTime(life.expiry.note(this.#steady()));
     const dice = random.below(100);
     if (dice < 42) return this.#send();
     if (dice < 52) return this.#operate();

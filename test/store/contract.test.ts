@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import { attemptsText } from '../../src/domain/attempts_text.ts';
+import { NO_HOLD } from '../../src/domain/expiry.ts';
 import type { Session } from '../../src/domain/session.ts';
 import type {
   AsidePlace,
@@ -649,6 +650,52 @@ function holdsTheContract(engine: EngineUnderTest): void {
       assert.equal(await store.deliveries.countPending(), 6);
       const failed = (await store.deliveries.list({ limit: 99, state: 'failed' }, WALL)).data;
       assert.ok(failed.every(({ reason, settled_at }) => reason === 'expired' && settled_at === WALL));
+    });
+
+    test('is later for messages up to the one after which the clock jumped', async (t) => {
+      const store = await engine.open(t);
+      const dying = async (...meeting_ids: string[]) => {
+        for (const meeting_id of meeting_ids) {
+          await meeting(store, meeting_id, 'i');
+          await store.messages.accept(messages(meeting_id, 1, { expires_at: WALL }));
+        }
+        return { held_ms: 10, held_since: WALL, held_up_to: await store.messages.last() };
+      };
+      const hold = await dying('m1', 'm2');
+      await dying('m2', 'm3');
+      const expire = async (now_ms: number) => {
+        const { expired } = await store.deliveries.expireLanes(null, 9, now_ms, WALL, hold);
+        return expired.map(({ meeting_id, count }) => `${meeting_id}: ${count}`);
+      };
+      // In m2 the later delivery waits behind the earlier one.
+      assert.deepEqual(await expire(WALL + 9), ['m3: 1']);
+      assert.deepEqual(await expire(WALL + 10), ['m1: 1', 'm2: 2']);
+
+      const hold_beside = await dying('m1');
+      await dying('m1');
+      const aside = { state: 'pending', aside: true, next_attempt_at: WALL, settled_at: null } as const;
+      const rows = (await lane(store, 'i', 'm1')).map((row) => settled(row, aside));
+      await store.deliveries.settle(rows, []);
+      const expireBeside = async (now_ms: number) => {
+        const { expired } = await store.deliveries.expireAside(null, now_ms, WALL, hold_beside);
+        const left = (await store.deliveries.loadAside('i', WALL, 9)).deliveries;
+        return [expired[0]?.count, left.map(({ delivery_id }) => delivery_id)];
+      };
+      assert.deepEqual(await expireBeside(WALL + 9), [1, [rows[0]?.delivery_id]]);
+      assert.deepEqual(await expireBeside(WALL + 10), [1, []]);
+    });
+
+    test('is judged at a start by what was noted last', async (t) => {
+      const store = await engine.open(t);
+      assert.equal(await store.deliveries.timeNoted(), null);
+      const hold = { held_ms: 5, held_since: WALL, held_up_to: 'msg_1' };
+      for (const note of [
+        { ran_until: WALL, ...hold },
+        { ran_until: WALL + 1, ...NO_HOLD },
+      ]) {
+        await store.deliveries.noteTime(note);
+        assert.deepEqual({ ...(await store.deliveries.timeNoted()) }, note);
+      }
     });
 
     test('ends in one round in every lane, however many a lane has; each step fails some of them', async (t) => {

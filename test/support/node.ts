@@ -280,7 +280,8 @@ export class TestNode {
     await this.crash(false);
     this.clock.stepWall(step_ms);
     this.clock.startAnew();
-    this.expiry.begin(await this.store.deliveries.timeNoted(), is_trusted);
+    const { deliveries, messages } = this.store;
+    this.expiry.begin(await deliveries.timeNoted(), is_trusted, await messages.last());
     await this.started();
   }
 

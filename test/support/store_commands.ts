@@ -6,6 +6,7 @@ import type { OwnerScope } from '../../src/domain/access.ts';
 import { WAKES } from '../../src/domain/agents_to_notify.ts';
 import { CATCH_UPS } from '../../src/domain/catch_up.ts';
 import { AUDIT_ACTIONS, type AuditSubject } from '../../src/domain/audit.ts';
+import type { Hold } from '../../src/domain/expiry.ts';
 import { HEALTH } from '../../src/domain/instance.ts';
 import { sessionIdOf } from '../../src/domain/session.ts';
 import type { NewMessage } from '../../src/store/contract/messages.ts';
@@ -402,7 +403,7 @@ const COMMANDS = {
   },
   pendingAside: async (store) => (await store.deliveries.pendingAside()).toSorted(byId),
   boundAside: (store, d) => store.deliveries.boundAside(d.now + d.pick(0, [1_000, 60_000, 86_400_000]), 1_000),
-  noteTime: (store, d) => store.deliveries.noteTime(d.now),
+  noteTime: (store, d) => store.deliveries.noteTime({ ran_until: d.now, ...holdOf(d) }),
   timeNoted: (store) => store.deliveries.timeNoted(),
   'get delivery': (store, d) => store.deliveries.get(d.delivery_id, d.now, d.visibility),
   'list deliveries': (store, d) =>
@@ -430,6 +431,7 @@ const COMMANDS = {
     ),
   expire: async (store, d) => {
     const expired: EndedInLane[] = [];
+    const hold = holdOf(d);
     let next: ExpiryPlace | null = null;
     do {
       const step: { expired: EndedInLane[]; next: ExpiryPlace | null } = await store.deliveries.expireLanes(
@@ -437,11 +439,12 @@ const COMMANDS = {
         d.limit,
         d.now,
         d.wall,
+        hold,
       );
       expired.push(...step.expired);
       next = step.next;
     } while (next !== null);
-    expired.push(...(await store.deliveries.expireAside(null, d.now, d.wall)).expired);
+    expired.push(...(await store.deliveries.expireAside(null, d.now, d.wall, hold)).expired);
     const counts = new Map<string, number>();
     for (const { count, ...lane } of expired)
       counts.set(JSON.stringify(lane), (counts.get(JSON.stringify(lane)) ?? 0) + count);
@@ -555,6 +558,11 @@ const COMMANDS = {
 function recoveryOf({ instance_id, delivery_id, wall, pick, flag }: Draw): Recovery {
   if (flag(5)) return { instance_id, delivery_ids: [delivery_id, 'dlv_unknown'] };
   return { instance_id, since_ms: wall - pick(1, [0, 5_000, 1e9]), until_ms: wall - pick(2, [0, 0, 1_000]) };
+}
+
+/** A jump of the clock that is held for some of the deliveries. */
+function holdOf({ wall, message_id, pick, flag }: Draw): Hold {
+  return { held_ms: pick(4, [0, 500, 86_400_000]), held_since: wall, held_up_to: flag(5) ? message_id : null };
 }
 
 /** Puts the timestamp into the message too, because SQLite may read the timestamp from the message. */

@@ -203,7 +203,7 @@ export class Dispatcher {
    * @param due_at when the next attempt on the head is due
    */
   hold(recipient: Recipient, lane: Lane, head: LaneDelivery, due_at: number): void {
-    const at = Math.min(due_at, this.#expiry.endOf(head.expires_at, this.#clock.now()));
+    const at = Math.min(due_at, this.#expiry.endOf(head, this.#clock.now()));
     lane.held_until = at;
     this.#timers.schedule(at, () => {
       this.offer(recipient, lane);
@@ -302,7 +302,7 @@ export class Dispatcher {
     }
     const now = this.#clock.now();
     for (let head = lane.queue.peek(); head !== undefined; head = lane.queue.peek()) {
-      if (head.expires_at <= now && head.expires_at <= this.#expiry.timeAt(now)) {
+      if (head.expires_at <= now && this.#expiry.endOf(head, now) <= now) {
         this.#expireHead(recipient, lane, head);
         continue;
       }

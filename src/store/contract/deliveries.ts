@@ -1,5 +1,6 @@
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
 import type { DeliveryReason, DeliveryState, WaitingFor } from '../../domain/delivery.ts';
+import type { ClockNote, Hold } from '../../domain/expiry.ts';
 import type { MemberRules, NewestInLane } from '../../domain/catch_up.ts';
 import type { InstanceHealth } from '../../domain/instance.ts';
 import type { MessageOrigin } from '../../domain/message_origin.ts';
@@ -293,6 +294,7 @@ export interface DeliveryStore {
     lanes_max: number,
     now_ms: number,
     wall_ms: number,
+    hold?: Hold,
   ): Promise<{ expired: EndedInLane[]; next: ExpiryPlace | null }>;
   /**
    * Checks some of the deliveries aside that follow `after`, in the order of AsidePlace, and fails those that have
@@ -303,6 +305,7 @@ export interface DeliveryStore {
     after: AsidePlace | null,
     now_ms: number,
     wall_ms: number,
+    hold?: Hold,
   ): Promise<{ expired: EndedInLane[]; next: AsidePlace | null }>;
   /** How many deliveries `drop` would cancel. */
   countWaiting(waiting: Waiting, owner_scope?: OwnerScope | null): Promise<number>;
@@ -324,10 +327,9 @@ export interface DeliveryStore {
     ms_max: number,
     after: PrunePlace | null,
   ): Promise<{ removed: number; next: PrunePlace | null }>;
-  /** The time that was noted last; null when none was noted yet. */
-  timeNoted(): Promise<number | null>;
-  /** Notes that a node ran until this time, on the steady clock. */
-  noteTime(now_ms: number): Promise<void>;
+  /** What was noted last; null when nothing was noted yet. */
+  timeNoted(): Promise<ClockNote | null>;
+  noteTime(note: ClockNote): Promise<void>;
   countPending(visibility?: Visibility | null): Promise<number>;
   /** When the oldest pending delivery was made; null when none is pending. */
   oldestPending(visibility?: Visibility | null): Promise<number | null>;

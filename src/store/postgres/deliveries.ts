@@ -1,10 +1,13 @@
 import { mayQueueAgain } from '../../domain/delivery.ts';
+import { type ClockNote, NO_HOLD } from '../../domain/expiry.ts';
 import type { IdCodec } from '../../domain/id.ts';
 import type { OwnerScope } from '../../domain/access.ts';
 import { PARTITIONS, partitionOf } from '../../domain/partition.ts';
 import {
   type AsideRow,
   EXPIRED_AT_ONCE,
+  hasExpired,
+  heldUpTo,
   lanesToExpire,
   notRetryable,
   numberedPlace,
@@ -112,11 +115,15 @@ const BOUND_ASIDE = statement(`
 const LANES =
   'unnest($partitions::smallint[], $instance_ids::text[], $meeting_ids::text[], $after_seqs::bigint[]) AS lane(partition_no, instance_id, meeting_id, after_seq)';
 
+/** As `hasExpired`. */
+const isUp = (row: string): string =>
+  `${row}.expires_at <= $now_ms::bigint - CASE WHEN ${row}.message_no <= $up_to::bigint THEN $held_ms::bigint ELSE 0 END`;
+
 /** The lanes whose first delivery has expired. */
 const EXPIRED_LANES = statement(`
   SELECT lane.instance_id, lane.meeting_id, lane.after_seq AS seq FROM ${LANES}
-    CROSS JOIN LATERAL (${partOfLane('d.expires_at, d.seq', partAfter('lane'), 'ASC', '1')}) head
-  WHERE head.expires_at <= $now_ms`);
+    CROSS JOIN LATERAL (${partOfLane('d.message_no, d.expires_at, d.seq', partAfter('lane'), 'ASC', '1')}) head
+  WHERE ${isUp('head')}`);
 
 /**
  * Looks only at the front of each lane. A delivery behind one that expires later fails only when it has come to the
@@ -127,7 +134,7 @@ const EXPIRE_LANES = statement(`
   WHERE state = 'pending' AND delivery_no = ANY (ARRAY(
     SELECT up.delivery_no FROM ${LANES}
       CROSS JOIN LATERAL (
-        SELECT front.delivery_no, bool_and(front.expires_at <= $now_ms) OVER (ORDER BY front.seq) AS is_up FROM (${partOfLane('d.delivery_no, d.expires_at, d.seq', partAfter('lane'), 'ASC', '$front_max')}) front) up
+        SELECT front.delivery_no, bool_and(${isUp('front')}) OVER (ORDER BY front.seq) AS is_up FROM (${partOfLane('d.delivery_no, d.message_no, d.expires_at, d.seq', partAfter('lane'), 'ASC', '$front_max')}) front) up
     WHERE up.is_up)) RETURNING instance_id, meeting_id, seq`);
 
 /**
@@ -136,7 +143,7 @@ const EXPIRE_LANES = statement(`
  * step of a recovery queues at most 1,000 again.
  */
 const ASIDE_PAGE = statement(`
-  SELECT delivery_no, instance_id, meeting_id, next_attempt_at, expires_at FROM noted_deliveries
+  SELECT delivery_no, instance_id, meeting_id, next_attempt_at, message_no, expires_at FROM noted_deliveries
   WHERE aside = 1 AND (partition_no, instance_id, next_attempt_at, delivery_no) > ($partition_no::smallint, $instance_id, $next_attempt_at, $delivery_no)
   ORDER BY partition_no, instance_id, next_attempt_at, delivery_no LIMIT ${EXPIRED_AT_ONCE}`);
 
@@ -166,8 +173,12 @@ const BRING_FORWARD = statement(
 
 const REQUEUE_ONE = statement(`${requeue(QUEUED_AGAIN)} delivery_no = $delivery_no AND state <> 'pending'`);
 
-const TIME_NOTED = statement('SELECT ran_until FROM this_database');
-const NOTE_TIME = statement('UPDATE this_database SET ran_until = $now_ms');
+const TIME_NOTED = statement(
+  'SELECT ran_until, held_ms, held_since, held_up_to FROM this_database WHERE ran_until IS NOT NULL',
+);
+const NOTE_TIME = statement(
+  'UPDATE this_database SET ran_until = $ran_until, held_ms = $held_ms, held_since = $held_since, held_up_to = $held_up_to',
+);
 const COUNT_PENDING = statement('SELECT count(*) AS pending FROM pending_deliveries');
 const OLDEST_PENDING = statement('SELECT min(created_at) AS oldest_at FROM pending_deliveries');
 
@@ -261,14 +272,15 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
       return { instance_id, meeting_id, aside: row.state !== 'pending' || row.aside === 1 };
     },
     ...recovery(session, numberOf),
-    async expireLanes(after, lanes_max, now_ms, wall_ms) {
+    async expireLanes(after, lanes_max, now_ms, wall_ms, hold = NO_HOLD) {
       const following = await pendingLanes(after, lanes_max);
       const lanes = lanesToExpire(after, following);
+      const time = { now_ms, held_ms: hold.held_ms, up_to: heldUpTo(hold, ids) };
       const expired = new EndedInLanes();
-      const up = await session.all<LaneKey & { seq: number }>(EXPIRED_LANES, { ...arraysOf(lanes), now_ms });
+      const up = await session.all<LaneKey & { seq: number }>(EXPIRED_LANES, { ...arraysOf(lanes), ...time });
       // Each lane gets an equal part of the step. Otherwise a step could read many rows and let few of them expire.
       const front_max = Math.ceil(EXPIRED_AT_ONCE / Math.max(1, up.length));
-      const values = { ...arraysOf(up), front_max, now_ms, wall_ms };
+      const values = { ...arraysOf(up), ...time, front_max, wall_ms };
       const rows = up.length === 0 ? [] : await session.all<LaneKey & { seq: number }>(EXPIRE_LANES, values);
       for (const lane of rows) expired.add(lane, 1);
       const full = lanes.find((lane) => expired.countOf(lane) === front_max);
@@ -276,12 +288,12 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
       const done = following.length < lanes_max;
       return { expired: expired.list(), next: done ? null : { ...following.at(-1)!, seq: null } };
     },
-    async expireAside(after, now_ms, wall_ms) {
+    async expireAside(after, now_ms, wall_ms, hold = NO_HOLD) {
       const expired = new EndedInLanes();
       const partition_no = after === null ? -1 : partitionOf(after.instance_id);
       const place = { partition_no, ...numberedPlace(after, numberOf) };
       const rows = await session.all<AsideRow>(ASIDE_PAGE, place);
-      const delivery_nos = rows.filter(({ expires_at }) => expires_at <= now_ms).map(({ delivery_no }) => delivery_no);
+      const delivery_nos = rows.filter(hasExpired(now_ms, hold, ids)).map(({ delivery_no }) => delivery_no);
       if (delivery_nos.length > 0) {
         const ended = await session.all<LaneKey>(EXPIRE_ASIDE, { delivery_nos, now_ms, wall_ms });
         for (const lane of ended) expired.add(lane, 1);
@@ -296,10 +308,10 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
         : dropWaiting(session, waiting, ids.decode('msg', waiting.up_to) ?? 0, limit, wall_ms, owner_scope),
     ...pruning(session, ids),
     async timeNoted() {
-      return (await session.one<{ ran_until: number | null }>(TIME_NOTED))!.ran_until;
+      return (await session.one<ClockNote>(TIME_NOTED)) ?? null;
     },
-    async noteTime(now_ms) {
-      await session.run(NOTE_TIME, { now_ms });
+    async noteTime({ ran_until, held_ms, held_since, held_up_to }) {
+      await session.run(NOTE_TIME, { ran_until, held_ms, held_since, held_up_to });
     },
     async countPending(visibility) {
       if (visibility) return (await pendingOf(session, visibility)).pending;

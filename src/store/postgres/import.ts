@@ -319,8 +319,11 @@ async function columnsOf(connection: Connection, table: MovedTable): Promise<{ n
  */
 async function moveRest(connection: Connection, file: DataFile): Promise<void> {
   // A node that starts on the database long afterwards compares its clock with this time: see delivery/expiry.ts.
-  const { ran_until } = file.prepare('SELECT ran_until FROM this_file').get() as { ran_until: number | null };
-  await connection.query('UPDATE this_database SET tag = $1, ran_until = $2', [file.tag, ran_until]);
+  const noted = file.prepare('SELECT ran_until, held_ms, held_since, held_up_to FROM this_file').get() as object;
+  await connection.query(
+    'UPDATE this_database SET tag = $1, ran_until = $2, held_ms = $3, held_since = $4, held_up_to = $5',
+    [file.tag, ...Object.values(noted)],
+  );
   await connection.query("SELECT setval('numbers', greatest($1::int8, 1))", [file.last_number]);
   await connection.query('UPDATE sweeps SET swept_to = (SELECT last_value FROM numbers)');
   await connection.query('UPDATE instance_count SET instance_count = (SELECT count(*) FROM instances)');

@@ -1,6 +1,7 @@
 /** Deliveries as both engines read them. */
 import type { Visibility } from '../../domain/access.ts';
 import { mayQueueAgain, type DeliveryReason, type DeliveryState, type WaitingFor } from '../../domain/delivery.ts';
+import type { Hold } from '../../domain/expiry.ts';
 import type { IdCodec } from '../../domain/id.ts';
 import { Problem } from '../../domain/problem.ts';
 import type { DeliveryKeys } from '../contract/search.ts';
@@ -65,8 +66,21 @@ export function lanesToExpire(after: ExpiryPlace | null, following: readonly Lan
 /** A delivery aside, with its place. */
 export type PlacedRow = Pick<DeliveriesTable, 'delivery_no' | 'instance_id'> & { next_attempt_at: number };
 
+/** The columns that decide whether a delivery has expired. */
+export type ExpiryRow = Pick<DeliveriesTable, 'message_no' | 'expires_at'>;
+
 /** A delivery aside, with the columns that decide whether it has expired. */
-export type AsideRow = PlacedRow & Pick<DeliveriesTable, 'meeting_id' | 'expires_at'>;
+export type AsideRow = PlacedRow & ExpiryRow & Pick<DeliveriesTable, 'meeting_id'>;
+
+/** The message_no up to which a jump of the clock is held; 0: for no message. */
+export const heldUpTo = ({ held_up_to }: Hold, ids: IdCodec): number =>
+  held_up_to === null ? 0 : (ids.decode('msg', held_up_to) ?? 0);
+
+/** Whether a delivery has expired: `endOf` of domain/expiry.ts, for rows. */
+export function hasExpired(now_ms: number, hold: Hold, ids: IdCodec): (row: ExpiryRow) => boolean {
+  const up_to = heldUpTo(hold, ids);
+  return ({ message_no, expires_at }) => expires_at <= now_ms - (message_no <= up_to ? hold.held_ms : 0);
+}
 
 export function placeOf({ instance_id, next_attempt_at, delivery_no }: PlacedRow, ids: IdCodec): AsidePlace {
   return { instance_id, next_attempt_at, delivery_id: ids.encode('dlv', delivery_no) };

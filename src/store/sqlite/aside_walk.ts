@@ -27,7 +27,7 @@ const following = (columns: string) => (behind: string) => `
   WHERE d.state = 'pending' AND d.aside = 1 AND ${behind}
   ORDER BY d.instance_id, d.next_attempt_at, d.delivery_no LIMIT ?4`;
 
-const OF_ALL = [SAME_TIME, LATER, OTHERS].map(following('d.meeting_id, d.expires_at'));
+const OF_ALL = [SAME_TIME, LATER, OTHERS].map(following('d.meeting_id, d.message_no, d.expires_at'));
 const OF_INSTANCE = [SAME_TIME, LATER].map(following(`${IS_PAUSED} AS paused`));
 
 /** Reads no more rows than the caller takes. */

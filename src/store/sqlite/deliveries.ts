@@ -1,9 +1,12 @@
 import { mayQueueAgain } from '../../domain/delivery.ts';
+import { type ClockNote, NO_HOLD } from '../../domain/expiry.ts';
 import type { IdCodec } from '../../domain/id.ts';
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
 import { EndedInLanes } from '../rows/ended_in_lanes.ts';
 import {
   EXPIRED_AT_ONCE,
+  type ExpiryRow,
+  hasExpired,
   lanesToExpire,
   lateEnd,
   notRetryable,
@@ -71,7 +74,7 @@ const NEXT_LANE = `
 
 /** The front of a lane. If a delivery expires sooner than one before it, it fails only when it is in front. */
 const LANE_FRONT = `
-  SELECT delivery_no, seq, expires_at FROM deliveries
+  SELECT delivery_no, seq, message_no, expires_at FROM deliveries
   WHERE instance_id = ? AND meeting_id = ? AND seq > ? AND state = 'pending' AND aside = 0 ORDER BY seq LIMIT ?`;
 
 const BOUND_EXPIRY = `
@@ -80,6 +83,9 @@ const BOUND_EXPIRY = `
 const EXPIRE = `
   UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = ?
   WHERE delivery_no IN (SELECT value FROM json_each(?))`;
+
+export const TIME_NOTED =
+  'SELECT ran_until, held_ms, held_since, held_up_to FROM this_file WHERE ran_until IS NOT NULL';
 
 /**
  * A delivery of an instance that the caller owns. A caller that owns everything also finds deliveries of deleted
@@ -218,8 +224,9 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
       };
     },
     ...recovery(db, numberOf),
-    expireLanes(after: ExpiryPlace | null, lanes_max: number, now_ms: number, wall_ms: number) {
+    expireLanes(after: ExpiryPlace | null, lanes_max: number, now_ms: number, wall_ms: number, hold = NO_HOLD) {
       const expired = new EndedInLanes();
+      const isUp = hasExpired(now_ms, hold, ids);
       const following = pendingLanes(db, after, lanes_max);
       let left = EXPIRED_AT_ONCE;
       for (const { seq, ...lane } of lanesToExpire(after, following)) {
@@ -227,8 +234,8 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         let checked_seq = seq;
         // Reads only the expired deliveries, because a million others may wait behind them.
         for (const row of db.prepare(LANE_FRONT).iterate(lane.instance_id, lane.meeting_id, seq, left)) {
-          const delivery = row as { delivery_no: number; seq: number; expires_at: number };
-          if (delivery.expires_at > now_ms) break;
+          const delivery = row as ExpiryRow & { delivery_no: number; seq: number };
+          if (!isUp(delivery)) break;
           up.push(delivery.delivery_no);
           checked_seq = delivery.seq;
         }
@@ -241,11 +248,11 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
       const done = following.length < lanes_max;
       return { expired: expired.list(), next: done ? null : { ...following.at(-1)!, seq: null } };
     },
-    expireAside(after: AsidePlace | null, now_ms: number, wall_ms: number) {
+    expireAside(after: AsidePlace | null, now_ms: number, wall_ms: number, hold = NO_HOLD) {
       const expired = new EndedInLanes();
       // No index has `expires_at`, so every round reads all deliveries aside.
       const rows = asidePage(db, numberedPlace(after, numberOf), EXPIRED_AT_ONCE);
-      const up = rows.filter(({ expires_at }) => expires_at <= now_ms);
+      const up = rows.filter(hasExpired(now_ms, hold, ids));
       if (up.length > 0) db.prepare(EXPIRE).run(wall_ms, JSON.stringify(up.map((row) => row.delivery_no)));
       for (const lane of up) expired.add(lane, 1);
       return { expired: expired.list(), next: rows.length < EXPIRED_AT_ONCE ? null : placeOf(rows.at(-1)!, ids) };
@@ -258,10 +265,15 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         : dropWaiting(db, waiting, ids.decode('msg', waiting.up_to) ?? 0, limit, wall_ms, owner_scope),
     ...pruning(db, ids),
     timeNoted() {
-      return (db.prepare('SELECT ran_until FROM this_file').get() as { ran_until: number | null }).ran_until;
+      return (db.prepare(TIME_NOTED).get() as ClockNote | undefined) ?? null;
     },
-    noteTime(now_ms: number) {
-      db.prepare('UPDATE this_file SET ran_until = ?').run(now_ms);
+    noteTime({ ran_until, held_ms, held_since, held_up_to }: ClockNote) {
+      db.prepare('UPDATE this_file SET ran_until = ?, held_ms = ?, held_since = ?, held_up_to = ?').run(
+        ran_until,
+        held_ms,
+        held_since,
+        held_up_to,
+      );
     },
     countPending(visibility?: Visibility | null) {
       if (visibility) return pendingOf(db, visibility).pending;

@@ -342,4 +342,10 @@ export const MIGRATIONS: readonly string[] = [
   ALTER TABLE instances ADD COLUMN lease_until INTEGER;
   CREATE INDEX instances_with_lease ON instances (lease_until) WHERE lease_until IS NOT NULL;
   `,
+  `
+  -- A jump of the clock that does not count: see src/domain/expiry.ts.
+  ALTER TABLE this_file ADD COLUMN held_ms INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE this_file ADD COLUMN held_since INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE this_file ADD COLUMN held_up_to TEXT;
+  `,
 ];

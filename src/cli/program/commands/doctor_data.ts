@@ -5,9 +5,11 @@
 import { access, constants, stat, statfs } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import type { Config } from '../../../config/config.ts';
+import { Expiry } from '../../../delivery/expiry.ts';
 import { isMostlyEmpty } from '../../../delivery/maintenance.ts';
-import { BELIEVED_SHARE } from '../../../domain/delivery.ts';
+import type { ClockNote } from '../../../domain/expiry.ts';
 import { readKeyFile } from '../../../store/secrets/key_file.ts';
+import { TIME_NOTED } from '../../../store/sqlite/deliveries.ts';
 import { lookAt } from '../../../store/sqlite/file/reading.ts';
 import { StoreError } from '../../../store/store_error.ts';
 import { wallNow } from '../../../wall_clock.ts';
@@ -67,21 +69,22 @@ export async function checkDirectory(config: Config, is_answered: boolean): Prom
 
 /** Whether a start now would distrust the clock. Finds nothing while a service has the data file open. */
 export async function checkLastRun({ data, database_url, expire_after_ms, trust_clock }: Config): Promise<Check[]> {
-  const ran_until = database_url === null ? await lastRunOf(dataFile(resolve(data))) : null;
-  const jump_ms = ran_until === null ? 0 : wallNow() - ran_until;
-  if (trust_clock || jump_ms <= expire_after_ms * BELIEVED_SHARE) return [];
-  const detail = `it is ${durationInWords(jump_ms)} ahead of the last run of the service`;
+  const expiry = new Expiry({ now: wallNow }, expire_after_ms);
+  expiry.begin(database_url === null ? await lastRunOf(dataFile(resolve(data))) : null, trust_clock, null);
+  const held_ms = expiry.heldAt(wallNow());
+  if (held_ms === 0) return [];
+  const detail = `it is ${durationInWords(held_ms)} ahead of the last run of the service`;
   const advice =
     'set it if it is wrong; if it is right, start once with CONVOKE_TRUST_CLOCK=true, or pending deliveries keep their remaining time';
   return [{ check: 'last run', finding: 'warn', detail, advice }];
 }
 
-/** @returns null when the file does not say the time, or a service has the file open */
-async function lastRunOf(file: string): Promise<number | null> {
+/** @returns null when the file does not say it, or a service has the file open */
+async function lastRunOf(file: string): Promise<ClockNote | null> {
   if ((await stateOfFile(file)).state !== 'not in use') return null;
   try {
-    const row = lookAt(file, (db) => db.prepare('SELECT ran_until FROM this_file').get());
-    return (row as { ran_until: number | null }).ran_until;
+    const noted = lookAt(file, (db) => db.prepare(TIME_NOTED).get());
+    return (noted as ClockNote | undefined) ?? null;
   } catch {
     // An older version wrote the file.
     return null;
