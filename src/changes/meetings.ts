@@ -30,9 +30,10 @@ export class MeetingChanges {
     const { paused } = patch;
     const details = paused === undefined ? {} : { paused };
     const patching = author.storeFor({ details }).meetings.patch(meeting_id, patch, clock.wall());
-    const row = await orReadAgain(patching, () => void engine.meetingChanged(meeting_id));
+    const resumed = paused === false;
+    const row = await orReadAgain(patching, () => void engine.meetingChanged(meeting_id, resumed));
     if (row === null) return null;
-    await engine.meetingChanged(meeting_id);
+    await engine.meetingChanged(meeting_id, resumed);
     feed.publish(meetingEvent(row, clock.wall()));
     return row;
   }

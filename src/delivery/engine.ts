@@ -149,7 +149,7 @@ export class Engine {
       store,
       retryLater: (error, again) => this.#dispatcher.retryLater(error, again),
       onChange: (meeting_id) => this.#local_changes.invalidateMeetings(new Set([meeting_id])),
-      onRead: (meeting_ids) => this.#local_changes.meetingsRead(meeting_ids),
+      onRead: (meeting_ids, resumed) => this.#local_changes.meetingsRead(meeting_ids, resumed),
       onCaughtUp: () => this.#dispatcher.run(),
     });
     const guard = new LoopGuard({ store, settlements, meetings, dispatcher: () => this.#dispatcher });
@@ -307,9 +307,13 @@ export class Engine {
     this.#local_changes.deliveryRetried(retried);
   }
 
-  /** The settings of a meeting changed. Resolves when this node uses the new settings, or when the store has failed. */
-  meetingChanged(meeting_id: string): Promise<void> {
-    return this.#local_changes.meetingChanged(meeting_id);
+  /**
+   * The settings of a meeting changed. Resolves when this node uses the new settings, or when the store has failed.
+   *
+   * @param resumed whether the change ends a pause
+   */
+  meetingChanged(meeting_id: string, resumed: boolean): Promise<void> {
+    return this.#local_changes.meetingChanged(meeting_id, resumed);
   }
 
   /** Pending deliveries of an instance, of a meeting, or of a lane were cancelled. */

@@ -119,14 +119,14 @@ export class LocalChanges {
   }
 
   /** The settings of a meeting changed. Resolves when this node uses the new settings, or when the store has failed. */
-  meetingChanged(meeting_id: string): Promise<void> {
-    return this.#parts.meetings.changed(meeting_id);
+  meetingChanged(meeting_id: string, resumed: boolean): Promise<void> {
+    return this.#parts.meetings.changed(meeting_id, resumed);
   }
 
   /** Pending deliveries of an instance, of a meeting, or of a lane were cancelled. */
   async dropped({ instance_id, meeting_id }: Partial<LaneKey>, deliveries: number): Promise<void> {
     this.#parts.observer.settled('cancelled', 'dropped', deliveries);
-    if (meeting_id !== undefined) await this.meetingChanged(meeting_id);
+    if (meeting_id !== undefined) await this.meetingChanged(meeting_id, false);
     else if (instance_id !== undefined) this.invalidateInstance(instance_id);
   }
 
@@ -162,11 +162,11 @@ export class LocalChanges {
   /**
    * The settings of meetings were read, and their deliveries may have changed once more since `invalidateMeetings`.
    */
-  meetingsRead(meeting_ids: ReadonlySet<string>): void {
+  meetingsRead(meeting_ids: ReadonlySet<string>, resumed: boolean): void {
     const { meetings, partitions, discovery } = this.#parts;
     this.invalidateMeetings(meeting_ids);
     // While a meeting was paused, its deliveries aside were not read. Now they may be due.
     const is_any_active = [...meeting_ids].some((meeting_id) => !meetings.isPaused(meeting_id));
-    if (is_any_active) void discovery.scanAside(partitions.held);
+    if (resumed && is_any_active) void discovery.scanAside(partitions.held);
   }
 }

@@ -13,8 +13,11 @@ export interface MeetingsParts {
   retryLater: (error: unknown, again: () => void) => void;
   /** The settings of a meeting, or its deliveries, changed. The settings are read next. */
   onChange: (meeting_id: string) => void;
-  /** The settings of meetings were read. The settings or the deliveries of these meetings may have changed. */
-  onRead: (meeting_ids: ReadonlySet<string>) => void;
+  /**
+   * The settings of meetings were read. The settings or the deliveries of these meetings may have changed. `resumed`: one
+   * of them may have been paused since the last read.
+   */
+  onRead: (meeting_ids: ReadonlySet<string>, resumed: boolean) => void;
   /** All settings that had to be read were read. */
   onCaughtUp: () => void;
 }
@@ -30,7 +33,8 @@ export class Meetings {
   readonly #paused = new Set<string>();
   #is_loaded = false;
   #reads_all = false;
-  readonly #to_read = new Set<string>();
+  /** The meetings to read. True: the meeting may have resumed. */
+  readonly #to_read = new Map<string, boolean>();
   #reading: Promise<void> | null = null;
 
   constructor(parts: MeetingsParts) {
@@ -61,11 +65,21 @@ export class Meetings {
     return this.#read();
   }
 
-  /** The settings of a meeting changed. Resolves when this node uses the new settings, or when the store has failed. */
-  changed(meeting_id: string): Promise<void> {
+  /**
+   * The settings of a meeting changed. Resolves when this node uses the new settings, or when the store has failed.
+   *
+   * @param resumed whether the change ends a pause. The settings do not show that: between two reads, a meeting may have
+   * been paused and resumed. False for a change of another node, which does not say: this node scans the table anyway
+   * from time to time.
+   */
+  changed(meeting_id: string, resumed: boolean): Promise<void> {
     this.#parts.onChange(meeting_id);
-    this.#to_read.add(meeting_id);
+    this.#mustRead(meeting_id, resumed);
     return this.#read();
+  }
+
+  #mustRead(meeting_id: string, resumed: boolean): void {
+    this.#to_read.set(meeting_id, resumed || this.#to_read.get(meeting_id) === true);
   }
 
   #read(): Promise<void> {
@@ -75,15 +89,15 @@ export class Meetings {
 
   async #readPending(): Promise<void> {
     while (this.#reads_all || this.#to_read.size > 0) {
-      const [meeting_id] = this.#to_read;
-      const reads_all = this.#reads_all;
+      const [change] = this.#to_read;
+      const reads_one = change !== undefined && !this.#reads_all;
       this.#reads_all = false;
-      if (!reads_all) this.#to_read.delete(meeting_id as string);
+      if (reads_one) this.#to_read.delete(change[0]);
       try {
-        await (reads_all ? this.#readAllPages() : this.#readOne(meeting_id as string));
+        await (reads_one ? this.#readOne(...change) : this.#readAllPages());
       } catch (error) {
-        if (reads_all) this.#reads_all = true;
-        else this.#to_read.add(meeting_id as string);
+        if (reads_one) this.#mustRead(...change);
+        else this.#reads_all = true;
         this.#reading = null;
         this.#parts.retryLater(error, () => void this.#read());
         return;
@@ -95,12 +109,12 @@ export class Meetings {
     this.#parts.onCaughtUp();
   }
 
-  async #readOne(meeting_id: string): Promise<void> {
+  async #readOne(meeting_id: string, resumed: boolean): Promise<void> {
     const settings = await this.#parts.store.meetings.settings(meeting_id);
     if (settings === null) this.#set.delete(meeting_id);
     else this.#set.set(meeting_id, { meeting_id, ...settings });
-    this.#notePause(meeting_id);
-    this.#parts.onRead(new Set([meeting_id]));
+    const differs = this.#notePause(meeting_id);
+    this.#parts.onRead(new Set([meeting_id]), resumed || differs);
   }
 
   async #readAllPages(): Promise<void> {
@@ -120,7 +134,7 @@ export class Meetings {
       // dispatch looks them up each time.
       if (this.#notePause(meeting_id)) differing.add(meeting_id);
     }
-    if (differing.size > 0) this.#parts.onRead(differing);
+    if (differing.size > 0) this.#parts.onRead(differing, true);
   }
 
   /** @returns whether the meeting was paused or resumed */

@@ -1,7 +1,7 @@
 /** The engine pushes no message of a paused meeting, loses none, and delays no other meeting. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { HOUR, MINUTE, SECOND, startNode, temporaryFile } from '../support/node.ts';
+import { HOUR, MINUTE, SECOND, startNode, temporaryFile, type TestNode } from '../support/node.ts';
 
 const upTo = (count: number) => Array.from({ length: count }, (_, k) => k + 1);
 const PAUSED = { paused: true };
@@ -273,16 +273,12 @@ test('settings that are read again and are the same cost no scan; all that diffe
     await node.setMeeting(`m${k}`, { hop_limit: 3 });
   }
   await node.clock.settle();
-  let scans = 0;
-  node.meddle = (name) => {
-    if (name === 'deliveries.pendingAside') scans++;
-    return undefined;
-  };
+  const scans = countScans(node);
   const scansOfResync = async (): Promise<number> => {
-    scans = 0;
+    const before = scans();
     node.engine.onChange({ kind: 'resync' });
     await node.clock.advance(SECOND);
-    return scans;
+    return scans() - before;
   };
   // Every resync makes one scan of its own.
   assert.equal(await scansOfResync(), 1);
@@ -291,3 +287,56 @@ test('settings that are read again and are the same cost no scan; all that diffe
   for (let k = 0; k < 50; k++) await node.store.meetings.patch(`m${k}`, RESUMED, node.clock.wall());
   assert.equal(await scansOfResync(), 2);
 });
+
+/** Counts the scans of all deliveries aside. */
+function countScans(node: TestNode): () => number {
+  let scans = 0;
+  node.meddle = (name) => {
+    if (name === 'deliveries.pendingAside') scans++;
+    return undefined;
+  };
+  return () => scans;
+}
+
+test('what is aside is scanned when a meeting resumes, and not for its limits, its pause, or each step of a drop', async (t) => {
+  const node = await startNode(t);
+  await node.meeting('m', 'i');
+  const scans = countScans(node);
+  await node.setMeeting('m', { hop_limit: 3 });
+  await node.setMeeting('m', PAUSED);
+  await node.sendMany('m', 7);
+  await node.setMeeting('m', { pair_limit: 3 });
+  assert.equal(await node.drop({ meeting_id: 'm' }, 2), 7);
+  await node.setMeeting('m', RESUMED);
+  await node.clock.settle();
+  assert.equal(scans(), 1);
+  await node.sendMany('m', 7);
+  assert.equal(await node.drop({ meeting_id: 'm' }, 2), 7);
+  await node.clock.settle();
+  assert.equal(scans(), 1);
+});
+
+for (const others of [false, true]) {
+  const by = others ? 'another node' : 'this node';
+  test(`what was aside is found when ${by} paused and resumed the meeting between two reads of its settings`, async (t) => {
+    const node = await startNode(t, { others });
+    await node.meeting('m', 'i');
+    node.transport.answer('i', [500, 500, 500, 200]);
+    await node.send('m');
+    await node.clock.advance(MINUTE);
+    const readSettings = Promise.withResolvers<void>();
+    node.meddle = (name) => (name === 'meetings.settings' ? readSettings.promise : undefined);
+    const set = async (paused: boolean): Promise<void> => {
+      await node.store.meetings.patch('m', { paused }, node.clock.wall());
+      if (others) node.engine.onChange({ kind: 'meeting', meeting_id: 'm' });
+      else void node.engine.meetingChanged('m', !paused);
+    };
+    await set(true);
+    // The table says that the meeting is paused, so the delivery is not read when it is due.
+    await node.clock.advance(2 * MINUTE);
+    await set(false);
+    readSettings.resolve();
+    await node.clock.advance(others ? MINUTE : SECOND);
+    assert.deepEqual(await node.states(), ['delivered']);
+  });
+}

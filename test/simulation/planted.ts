@@ -334,7 +334,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'forgets what was aside when a meeting was paused': {
     file: LOCAL_CHANGES,
-    find: 'if (is_any_active) void discovery.scanAside(partitions.held);',
+    find: 'if (resumed && is_any_active) void discovery.scanAside(partitions.held);',
     replace: '',
   },
   'hands out two of one lane at a time': [
@@ -465,7 +465,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'what was dropped is pushed': {
     file: LOCAL_CHANGES,
-    find: 'if (meeting_id !== undefined) await this.meetingChanged(meeting_id);',
+    find: 'if (meeting_id !== undefined) await this.meetingChanged(meeting_id, false);',
     replace: 'if (meeting_id !== undefined) return;',
   },
 };

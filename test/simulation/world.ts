@@ -1355,8 +1355,8 @@ export class World {
     store.meetings
       .patch(meeting_id, { paused }, this.#wall())
       .then(
-        () => engine.meetingChanged(meeting_id),
-        () => engine.meetingChanged(meeting_id),
+        () => engine.meetingChanged(meeting_id, !paused),
+        () => engine.meetingChanged(meeting_id, !paused),
       )
       .then(end, end);
   }

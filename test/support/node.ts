@@ -388,7 +388,7 @@ export class TestNode {
 
   async setMeeting(meeting_id: string, patch: MeetingPatch): Promise<void> {
     await this.store.meetings.patch(meeting_id, patch, this.clock.wall());
-    await this.engine.meetingChanged(meeting_id);
+    await this.engine.meetingChanged(meeting_id, patch.paused === false);
   }
 
   /** Drops waiting deliveries; returns their number. */

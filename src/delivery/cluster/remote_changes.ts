@@ -82,7 +82,7 @@ export class RemoteChanges implements PartitionsListener {
         this.onInstanceChange(change);
         break;
       case 'meeting':
-        void meetings.changed(change.meeting_id);
+        void meetings.changed(change.meeting_id, false);
         return;
       case 'resync':
         transport.registrationChanged?.(null);
