@@ -69,15 +69,15 @@ describe('serveAgent', () => {
     );
   });
 
-  test('refuses a concurrency with room for no push before it asks the service for anything', async () => {
+  test('refuses a number that is no limit before it asks the service for anything', async () => {
     let requests = 0;
     const fetch = async () => {
       requests++;
       return Response.json({});
     };
-    for (const concurrency of [0, NaN]) {
-      const over = serveAgent({ agent_id: 'anna', base_url: service.url, concurrency, fetch }, () => null);
-      await assert.rejects(over, { name: 'RangeError', message: /concurrency must be a whole number of 1 or more/ });
+    for (const options of [{ concurrency: 0 }, { turn_s: NaN }, { max_age_s: NaN }]) {
+      const over = serveAgent({ agent_id: 'anna', base_url: service.url, ...options, fetch }, () => null);
+      await assert.rejects(over, { name: 'RangeError' });
     }
     assert.equal(requests, 0);
   });

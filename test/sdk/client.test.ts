@@ -451,12 +451,10 @@ describe('sending again:', () => {
     assert.ok(pauses_ms[2]! > pauses_ms[0]!, 'the pauses grow');
   });
 
-  test('send_attempts_max 1 means no retry, and NaN, which would mean tries without end, is refused', async (t) => {
-    const { client, seen, base_url } = await start(t, problem(503, 'overloaded'), { send_attempts_max: 1 });
+  test('send_attempts_max 1 means no retry', async (t) => {
+    const { client, seen } = await start(t, problem(503, 'overloaded'), { send_attempts_max: 1 });
     await failure(client.sendMessage('m', {}));
     assert.equal(seen.length, 1);
-    const message = 'send_attempts_max must be 1 or more, not NaN';
-    assert.throws(() => new ConvokeClient({ base_url, send_attempts_max: NaN }), { name: 'RangeError', message });
   });
 
   test('other failures are not tried again', async (t) => {

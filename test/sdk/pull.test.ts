@@ -571,15 +571,6 @@ describe('pull', () => {
     ]);
   });
 
-  test('refuses at the call a concurrency with room for no push, with which it would wait for ever', () => {
-    const client = new ConvokeClient({ base_url: 'http://127.0.0.1' });
-    for (const concurrency of [0, -1, 0.5, 1.5, NaN, -Infinity, '4' as unknown as number]) {
-      const message = `concurrency must be a whole number of 1 or more, not ${concurrency}`;
-      assert.throws(() => client.pull('i', { concurrency }), { name: 'RangeError', message });
-    }
-    for (const concurrency of [1, 1000, Infinity, undefined]) client.pull('i', { concurrency });
-  });
-
   test('a refusal ends it with the code', async (t) => {
     const { service, over, asked } = await start(t, { concurrency: 2 });
     await asked();

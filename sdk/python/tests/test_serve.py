@@ -249,14 +249,6 @@ async def test_what_is_refused_is_raised(own_service: Service) -> None:
     assert caught.value.status == 401
 
 
-async def test_a_concurrency_with_room_for_no_push_is_refused_at_once() -> None:
-    for concurrency in (0, -1, float("nan")):
-        with pytest.raises(ValueError, match="concurrency must be 1 or more"):
-            await serve_agent_async(lambda _: None, agent_id="anna", concurrency=concurrency)  # type: ignore[arg-type]
-        with ConvokeClient("http://127.0.0.1") as client, pytest.raises(ValueError, match="concurrency must be 1 or"):
-            client.pull("anna", concurrency=concurrency)  # type: ignore[arg-type]
-
-
 async def test_with_a_secret_of_its_own_it_verifies(service: Service, client: ConvokeClient) -> None:
     secret = "whsec_AQgPFh0kKzI5QEdOVVxjanF4f4aNlJuiqbC3vsXM09o="
     async with served(lambda _: "genuine", service.url, agent_id="own", meetings=["own"], secret=secret):

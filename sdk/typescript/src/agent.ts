@@ -1,6 +1,7 @@
 import { ConvokeClient } from './client.ts';
 import type { ConvokeError } from './error.ts';
-import { assertConcurrency, type PushInHand, type PullOptions } from './pull.ts';
+import { assertConcurrency, assertNumberOption } from './number_option.ts';
+import type { PushInHand, PullOptions } from './pull.ts';
 import { RESULT_BODY_BYTES_MAX } from './push_result.ts';
 import { receiverOf, type ReceiverOptions } from './receiver.ts';
 import type { JoinMeetingInput } from './schemas.ts';
@@ -72,13 +73,15 @@ export interface AgentOptions extends Pick<PullOptions, 'concurrency' | 'signal'
  * runtime has signals. A second signal ends the process.
  *
  * @throws ConvokeError when the service refuses the agent
- * @throws TypeError for an option that does not exist, and for `meetings` that are no list
- * @throws RangeError when the concurrency is no whole number of 1 or more
+ * @throws TypeError for an option that does not exist or has a wrong type, such as `meetings` that are no list
+ * @throws RangeError for a number that is NaN or too small
  */
 export async function serveAgent(options: AgentOptions, agent: Agent): Promise<void> {
   const { agent_id, instance_id = agent_id, concurrency = CONCURRENCY } = options;
   assertKnown(options);
   assertConcurrency(concurrency);
+  assertNumberOption('turn_s', options.turn_s, 1);
+  assertNumberOption('max_age_s', options.max_age_s, 0);
   const { onConnection = connectionWarned(), sleep, now } = options;
   const client = new ConvokeClient({
     base_url: options.base_url ?? variable('CONVOKE_URL') ?? DEFAULT_URL,
@@ -106,7 +109,7 @@ export type AgentReceiverOptions = Omit<ReceiverOptions, 'onPush' | 'onTest'>;
  * The same agent as a webhook endpoint: a handler from Request to Response, as `createReceiver` makes one. Register its
  * instance with `replies: true` yourself. Convoke waits 5 s for the answer.
  *
- * @throws VerificationError with reason `invalid_secret`, at once
+ * @throws VerificationError, RangeError and TypeError as `createReceiver`, at once
  */
 export function createAgentReceiver(
   options: AgentReceiverOptions,

@@ -1,5 +1,7 @@
 import { errorFromProxy, errorFromResponse } from './error.ts';
 import { listen, type EventsOptions } from './events.ts';
+import { assertNumberOption } from './number_option.ts';
+import { TIMER_MS_MAX } from './pause.ts';
 import { type PushInHand, Puller, type PullOptions } from './pull.ts';
 import type { RawJson } from './raw_json.ts';
 import {
@@ -102,14 +104,15 @@ export class ConvokeClient {
   readonly #gatherer: Gatherer | null;
 
   /**
-   * @throws TypeError when base_url is not an http or https URL
-   * @throws RangeError when send_attempts_max is NaN
+   * @throws TypeError when base_url is not an http or https URL, or a number option is no number
+   * @throws RangeError when a number option is NaN or out of its range
    */
   constructor(options: ConvokeClientOptions) {
     this.#requests = new Requests(options);
     this.base_url = this.#requests.base_url;
     this.#sending = options;
     const { gather_ms } = options;
+    assertNumberOption('gather_ms', gather_ms, 0, TIMER_MS_MAX);
     this.#gatherer =
       gather_ms === undefined ? null : new Gatherer(gather_ms, (items) => sendMany(this.#requests, options, items));
   }
@@ -203,7 +206,13 @@ export class ConvokeClient {
   }
 
   /** One request of {@link pull}, for programs that keep the pushes and their results in order themselves. */
-  pullOnce(instance_id: string, { wait_s = 30, ...input }: PullInput = {}, options?: CallOptions): Promise<Pulled> {
+  async pullOnce(
+    instance_id: string,
+    { wait_s = 30, ...input }: PullInput = {},
+    options?: CallOptions,
+  ): Promise<Pulled> {
+    // The service checks it too. But with NaN this request would end before the service can respond.
+    assertNumberOption('wait_s', wait_s, 0);
     const timeout_ms = wait_s * 1000 + PULL_GRACE_MS;
     const body = { ...input, wait_s };
     return this.#requests.call('POST', ['instances', instance_id, 'pull'], { ...options, body, timeout_ms }, 'pushes');

@@ -1,5 +1,6 @@
 import { Backoff } from './backoff.ts';
 import { ConvokeError, errorFromProxy, errorFromResponse, isPassing } from './error.ts';
+import { assertConcurrency } from './number_option.ts';
 import { pause } from './pause.ts';
 import { charsOf, fitting, type PushResult, ResultQueue } from './push_result.ts';
 import { Remembered } from './remembered.ts';
@@ -479,16 +480,6 @@ export class Puller {
     this.#pausing = null;
     this.#step();
   }
-}
-
-/**
- * With room for no push, as with NaN, nothing would ever be asked for.
- *
- * @throws RangeError
- */
-export function assertConcurrency(concurrency: number): void {
-  if (concurrency >= 1 && (Number.isInteger(concurrency) || concurrency === Infinity)) return;
-  throw new RangeError(`concurrency must be a whole number of 1 or more, not ${concurrency}`);
 }
 
 /**

@@ -1,6 +1,8 @@
+import { assertNumberOption } from './number_option.ts';
 import { Remembered } from './remembered.ts';
 import type { ReplyInput } from './types.ts';
 import {
+  assertTolerance,
   decodeSecrets,
   importKey,
   type Push,
@@ -68,6 +70,7 @@ export interface ReceiverOptions extends VerifyOptions {
  * 405 and 413, and 500 when onPush threw.
  *
  * @throws VerificationError with reason `invalid_secret`, at once
+ * @throws RangeError for an option that is NaN or too small, TypeError for one that is no number; at once
  */
 export function createReceiver(options: ReceiverOptions): (request: Request) => Promise<Response> {
   const { onPush, onTest = () => {} } = options;
@@ -91,6 +94,10 @@ export function receiverOf(
 ): (request: Request) => Promise<Response> {
   const { onError = (error) => console.error(error), now = Date.now } = options;
   const { body_bytes_max = BODY_BYTES_MAX, remember_s = REMEMBER_S, remembered_max = REMEMBERED_MAX } = options;
+  assertTolerance(options);
+  assertNumberOption('body_bytes_max', body_bytes_max, 1);
+  assertNumberOption('remember_s', remember_s, 0);
+  assertNumberOption('remembered_max', remembered_max, 0);
   const keys = Promise.all(decodeSecrets(options.secret).map(importKey));
   // The first request reports that a secret could not be imported. Without this line, the failure would end the process
   // before any request.

@@ -1,4 +1,5 @@
 import { ConvokeError, errorFromResponse, errorFromFailure, errorFromProxy } from './error.ts';
+import { assertNumberOption } from './number_option.ts';
 import { pause, TIMER_MS_MAX } from './pause.ts';
 
 const TIMEOUT_MS = 10_000;
@@ -63,8 +64,8 @@ export class Requests {
   readonly #sleep: NonNullable<RequestsOptions['sleep']>;
 
   /**
-   * @throws TypeError when base_url is not an http or https URL
-   * @throws RangeError when send_attempts_max is NaN, with which the tries would never end
+   * @throws TypeError when base_url is not an http or https URL, or a number option is no number
+   * @throws RangeError when a number option is NaN or too small
    */
   constructor(options: RequestsOptions) {
     this.base_url = parseBaseUrl(options.base_url);
@@ -74,7 +75,8 @@ export class Requests {
     this.fetch = options.fetch ?? ((input, init) => fetch(input, init));
     this.#timeout_ms = options.timeout_ms ?? TIMEOUT_MS;
     this.#attempts_max = options.send_attempts_max ?? SEND_ATTEMPTS_MAX;
-    if (Number.isNaN(this.#attempts_max)) throw new RangeError('send_attempts_max must be 1 or more, not NaN');
+    assertNumberOption('timeout_ms', this.#timeout_ms, 1);
+    assertNumberOption('send_attempts_max', this.#attempts_max, 1);
     this.#sleep = options.sleep ?? pause;
   }
 

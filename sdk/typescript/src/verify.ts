@@ -1,3 +1,4 @@
+import { assertNumberOption } from './number_option.ts';
 import type { JsonObject } from './types.ts';
 
 /** How far the clock of the receiver may differ from that of Convoke. */
@@ -96,6 +97,7 @@ export interface VerifyOptions {
  *
  * @param secret the instance's webhook_secret, or several of them while it is being rotated
  * @throws VerificationError (as a rejection) with a `reason`
+ * @throws RangeError (as a rejection) when tolerance_s is NaN or negative, TypeError when it is no number
  */
 export async function verify(
   body: Uint8Array | string,
@@ -112,6 +114,7 @@ export async function verify(
  * Verifies the signature and the timestamp alone: Standard Webhooks v1, whatever the body is.
  *
  * @throws VerificationError (as a rejection) with a `reason`
+ * @throws RangeError (as a rejection) when tolerance_s is NaN or negative, TypeError when it is no number
  */
 export async function verifySignature(
   body: Uint8Array | string,
@@ -119,10 +122,16 @@ export async function verifySignature(
   secret: string | readonly string[],
   options: VerifyOptions = {},
 ): Promise<void> {
+  assertTolerance(options);
   await verifyWithKeys(bytesOf(body), headers, await Promise.all(decodeSecrets(secret).map(importKey)), options);
 }
 
-/** As {@link verifySignature}, with keys that were imported before. */
+/** @throws TypeError, RangeError */
+export function assertTolerance({ tolerance_s }: VerifyOptions): void {
+  assertNumberOption('tolerance_s', tolerance_s, 0);
+}
+
+/** As {@link verifySignature}, with keys that were imported, and options that were checked before. */
 export async function verifyWithKeys(
   body: Uint8Array,
   headers: HeadersLike,
@@ -161,14 +170,14 @@ function checkTimestamp(timestamp: string, { tolerance_s = TOLERANCE_S, now = Da
     throw new VerificationError('invalid_timestamp', 'webhook-timestamp is not a number of seconds');
   }
   const ahead_s = Number(timestamp) - Math.floor(now() / 1000);
-  if (ahead_s < -tolerance_s) {
-    const detail = `signed ${-ahead_s} s ago, ${tolerance_s} s are allowed; a replay, or the clock of this machine is wrong`;
-    throw new VerificationError('timestamp_too_old', detail);
-  }
-  if (ahead_s > tolerance_s) {
+  // In this direction the comparison refuses a time when the clock says NaN.
+  if (Math.abs(ahead_s) <= tolerance_s) return;
+  if (ahead_s > 0) {
     const detail = `signed ${ahead_s} s in the future, ${tolerance_s} s are allowed; check the clocks`;
     throw new VerificationError('timestamp_too_new', detail);
   }
+  const detail = `signed ${-ahead_s} s ago, ${tolerance_s} s are allowed; a replay, or the clock of this machine is wrong`;
+  throw new VerificationError('timestamp_too_old', detail);
 }
 
 /** Compares the whole text, so that the time does not show how much of a forged signature was right. */

@@ -12,6 +12,7 @@ from convoke_agents.errors import ConvokeError
 from convoke_agents.events import FeedEvent, listen
 from convoke_agents.given import given
 from convoke_agents.models import BackupProgress, Diagnosis, InviteWithLink, Message, RedeemedInvite, SentMessage
+from convoke_agents.number_option import check_number
 from convoke_agents.pull import AsyncPulling, OnConnection
 from convoke_agents.requests import TEST_TIMEOUT_S, TIMEOUT_S, AsyncRequests, Target, is_backup, read, segment
 from convoke_agents.sending import (
@@ -36,6 +37,7 @@ class AsyncConvokeClient(AsyncOperations):
         send_attempts_max: int = SEND_ATTEMPTS_MAX,
     ) -> None:
         """The same arguments as those of `ConvokeClient`."""
+        check_number("send_attempts_max", send_attempts_max, 1)
         self._target = Target.of(base_url, api_key, timeout_s)
         self._requests = AsyncRequests(self._target, send_attempts_max)
         self._send_attempts_max = send_attempts_max

@@ -12,6 +12,7 @@ from convoke_agents.errors import ConvokeError
 from convoke_agents.events import FeedEvent, listen
 from convoke_agents.given import given
 from convoke_agents.models import BackupProgress, Diagnosis, InviteWithLink, Message, RedeemedInvite, SentMessage
+from convoke_agents.number_option import check_number
 from convoke_agents.operations import Operations
 from convoke_agents.pull import AsyncPulling, OnConnection
 from convoke_agents.requests import TEST_TIMEOUT_S, TIMEOUT_S, Requests, Target, is_backup, read, segment
@@ -45,8 +46,9 @@ class ConvokeClient(Operations):
         :param timeout_s: How long one request may take, response included.
         :param send_attempts_max: How often `send_message` and `send_reply` try, the first time included; 1 for no
             retry. Every other call tries as often when the service is overloaded and says when to try again.
-        :raises ValueError: base_url is no http or https URL
+        :raises ValueError: base_url is no http or https URL, or a number is NaN or out of its range
         """
+        check_number("send_attempts_max", send_attempts_max, 1)
         self._target = Target.of(base_url, api_key, timeout_s)
         self._requests = Requests(self._target, send_attempts_max)
         self._send_attempts_max = send_attempts_max

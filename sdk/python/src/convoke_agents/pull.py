@@ -21,6 +21,7 @@ from convoke_agents.backoff import Backoff
 from convoke_agents.errors import ConvokeError
 from convoke_agents.json_text import json_text
 from convoke_agents.models import Pulled, PulledPush
+from convoke_agents.number_option import check_number
 from convoke_agents.remembered import Remembered
 from convoke_agents.requests import AsyncRequests, Target, read, segment
 from convoke_agents.results import Result, ResultQueue, is_success, not_reached_result, response_result
@@ -106,12 +107,6 @@ class PushInHand(Push):
         self._give(not_reached_result(why))
 
 
-def check_concurrency(concurrency: int) -> None:
-    """:raises ValueError: there would be room for no push"""
-    if not concurrency >= 1:
-        raise ValueError(f"concurrency must be 1 or more, not {concurrency}")
-
-
 class AsyncPulling:
     """The pushes of one instance, pulled over as many requests as needed: `async for push in client.pull(…)`.
 
@@ -135,7 +130,7 @@ class AsyncPulling:
         secret: str | Sequence[str] | None,
         on_connection: OnConnection | None,
     ) -> None:
-        check_concurrency(concurrency)
+        check_number("concurrency", concurrency, 1)
         if secret is not None:
             decode_secrets(secret)
         self._target = target

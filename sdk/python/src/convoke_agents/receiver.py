@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from convoke_agents.answers import Agent, reply_body
+from convoke_agents.number_option import check_number
 from convoke_agents.remembered import Remembered
 from convoke_agents.serve import OnError, call_agent
 from convoke_agents.verify import Push, VerificationError, decode_secrets, read_push, verify_with_keys
@@ -79,7 +80,12 @@ class Receiver:
         :param remembered_max: How many handled pushes are remembered. With more, or when their answers together take
             more than 16 MiB, the push that was not seen for the longest time is forgotten. The last one is kept.
         :raises VerificationError: with the reason `invalid_secret`, at once
+        :raises ValueError: a number is NaN or too small
         """
+        check_number("body_bytes_max", body_bytes_max, 1)
+        check_number("remember_s", remember_s, 0)
+        check_number("remembered_max", remembered_max, 0)
+        check_number("tolerance_s", tolerance_s, 0)
         self._keys = decode_secrets(secret)
         self._on_push = on_push
         self._on_test = on_test

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
+from threading import TIMEOUT_MAX
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -19,8 +20,10 @@ from pydantic import BaseModel, ValidationError
 from convoke_agents.errors import ConvokeError, error_from_failure, error_from_proxy, error_from_response
 from convoke_agents.json_text import json_text
 from convoke_agents.json_value import parse_json
+from convoke_agents.number_option import check_number
 
 TIMEOUT_S = 10.0
+_TIMEOUT_S_MIN = 0.001
 # The service gives a slow machine 30 s to respond to a test.
 TEST_TIMEOUT_S = 40.0
 ATTEMPTS_MAX = 4
@@ -41,7 +44,8 @@ class Target:
 
     @classmethod
     def of(cls, base_url: str, api_key: str | None, timeout_s: float) -> Target:
-        """:raises ValueError: base_url is no http or https URL"""
+        """:raises ValueError: base_url is no http or https URL, or timeout_s is out of its range"""
+        check_number("timeout_s", timeout_s, _TIMEOUT_S_MIN, TIMEOUT_MAX)
         normal = _normal(base_url)
         if normal is None:
             raise ValueError(f"base_url must be an http or https URL such as http://127.0.0.1:8080, not {base_url}")

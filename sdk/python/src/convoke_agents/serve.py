@@ -19,7 +19,8 @@ from convoke_agents.answers import Agent
 from convoke_agents.async_client import AsyncConvokeClient
 from convoke_agents.backoff import Backoff
 from convoke_agents.errors import ConvokeError
-from convoke_agents.pull import OnConnection, PushInHand, check_concurrency
+from convoke_agents.number_option import check_number
+from convoke_agents.pull import OnConnection, PushInHand
 from convoke_agents.verify import Push
 
 _DEFAULT_URL = "http://127.0.0.1:8080"
@@ -83,7 +84,7 @@ def serve_agent(
     :param on_connection: Called when the service responds, and when it is lost. When absent, the logger gets these
         reports.
     :raises ConvokeError: the service refuses the agent
-    :raises ValueError: the concurrency is less than 1
+    :raises ValueError: a number is NaN or too small
     """
     asyncio.run(
         serve_agent_async(
@@ -129,7 +130,10 @@ async def serve_agent_async(
 
     :param stop: When this event is set, the agent ends. Without an event, a signal ends the agent.
     """
-    check_concurrency(concurrency)
+    check_number("concurrency", concurrency, 1)
+    check_number("turn_s", turn_s, 1)
+    if max_age_s is not None:
+        check_number("max_age_s", max_age_s, 0)
     instance_id = agent_id if instance_id is None else instance_id
     say = _connection_logged() if on_connection is None else on_connection
     client = AsyncConvokeClient(

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import unquote
 
 from convoke_agents.json_value import parse_json
+from convoke_agents.number_option import check_number
 
 _TOLERANCE_S = 300
 _SECRET_PREFIX = "whsec_"
@@ -102,6 +103,7 @@ def verify(
     :param tolerance_s: How many seconds the timestamp may be off, both ways.
     :param now: The clock, in seconds since 1970.
     :raises VerificationError: with a `reason`
+    :raises ValueError: tolerance_s is NaN or negative
     """
     verify_signature(body, headers, secret, tolerance_s=tolerance_s, now=now)
     return read_push(body, headers)
@@ -118,7 +120,9 @@ def verify_signature(
     """Verifies the signature and the timestamp alone, whatever the body is.
 
     :raises VerificationError: with a `reason`
+    :raises ValueError: tolerance_s is NaN or negative
     """
+    check_number("tolerance_s", tolerance_s, 0)
     verify_with_keys(body, headers, decode_secrets(secret), tolerance_s=tolerance_s, now=now)
 
 
