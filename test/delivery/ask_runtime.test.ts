@@ -4,7 +4,7 @@ import { describe, test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { askRuntime, type RuntimeAnswer } from '../../src/delivery/runtimes/ask_runtime.ts';
 import type { Exchanged } from '../../src/delivery/runtimes/exchanged.ts';
-import { KeptAnswers } from '../../src/delivery/runtimes/kept_answers.ts';
+import { ANSWERS_CHARS_MAX, type AnswersOfPush, KeptAnswers } from '../../src/delivery/runtimes/kept_answers.ts';
 import type { Options } from '../../src/domain/runtimes/options.ts';
 import type { Asked, PastMessage, RuntimeRequest } from '../../src/domain/runtimes/runtime.ts';
 import { RUNTIMES, type ShapedName } from '../../src/domain/runtimes/runtimes.ts';
@@ -25,19 +25,22 @@ interface Case {
   options?: Options;
   asked?: Partial<Asked>;
   attempt?: number;
+  answered_agents?: string[];
+  kept?: AnswersOfPush;
   pause?: (ms: number) => Promise<boolean>;
   exchange: (request: RuntimeRequest, agents: readonly string[]) => Promise<Exchanged> | Exchanged;
 }
 
-async function ask({ name, options = {}, asked = {}, attempt = 1, pause, exchange }: Case): Promise<RuntimeAnswer> {
+async function ask(of: Case): Promise<RuntimeAnswer> {
+  const { name, options = {}, asked = {}, attempt = 1, answered_agents = [], pause, exchange } = of;
   const answer = await askRuntime({
     runtime: RUNTIMES[name],
     options,
     base_url: 'http://h/base',
     attempt,
     asked: askedOf(asked),
-    answered_agents: [],
-    kept: new KeptAnswers().ofPush(),
+    answered_agents,
+    kept: of.kept ?? new KeptAnswers().ofPush(),
     exchange: async (request, agents) => exchange(request, agents),
     pause: pause ?? (async () => false),
   });
@@ -207,5 +210,63 @@ test('an agent is shown nothing that was said only to another agent of its insta
   assert.deepEqual(Object.fromEntries(shown), {
     anna: 'for all, for everybody, for both, by Anna, Who is there?',
     ben: 'for all, for everybody, for Ben, for both, by Anna, Who is there?',
+  });
+});
+
+describe('without room for the answers of all pushes', () => {
+  const OPENAI = { name: 'openai', options: { model: 'x' } } as const;
+  const answer = responded({ choices: [{ message: { content: 'Sunshine' } }] });
+  const ANSWER = '{"replies":["Sunshine"]}';
+  /** Other pushes keep this many times as much as one push may. */
+  const fill = (all: KeptAnswers, pushes: number): AnswersOfPush[] =>
+    Array.from({ length: pushes }, () => {
+      const other = all.ofPush();
+      assert.equal(other.take(ANSWERS_CHARS_MAX), 'kept');
+      return other;
+    });
+
+  test('no more agents are asked; the next attempt asks these, and no agent runs twice', async () => {
+    const all = new KeptAnswers();
+    const agents = ['a', 'b', 'c', 'd', 'e', 'f'];
+    const ran: string[] = [];
+    const others: AnswersOfPush[] = [];
+    const first = await ask({
+      ...OPENAI,
+      asked: { agents },
+      kept: all.ofPush(),
+      exchange: (_, [agent = '']) => {
+        ran.push(agent);
+        if (others.length === 0) others.push(...fill(all, 8));
+        return answer;
+      },
+    });
+    assert.deepEqual(ran, ['a']);
+    assert.equal(first.outcome, 'broken_response');
+    assert.match(first.detail, /no room for the answers of more agents.*; answered already: a$/);
+    const answered_agents = first.answered.flatMap((part) => (part.body === ANSWER ? part.agents : []));
+    for (const other of others) other.release();
+    const exchange = (_: RuntimeRequest, [agent = '']: readonly string[]) => (ran.push(agent), answer);
+    const second = await ask({
+      ...OPENAI,
+      asked: { agents },
+      attempt: 2,
+      answered_agents,
+      kept: all.ofPush(),
+      exchange,
+    });
+    assert.deepEqual([second.outcome, ran.toSorted()], ['ok', agents]);
+  });
+
+  test('an agent that ran meanwhile does not run again: its answer is not sent, and the attempt says so', async () => {
+    const all = new KeptAnswers();
+    const given = await ask({
+      ...OPENAI,
+      asked: { agents: ['a'] },
+      kept: all.ofPush(),
+      exchange: () => (fill(all, 16), answer),
+    });
+    assert.equal(given.outcome, 'ok');
+    assert.match(given.detail, /no room for the answer, so it was not sent/);
+    assert.deepEqual(given.answered, [{ agents: ['a'], body: '{"replies":[]}' }]);
   });
 });

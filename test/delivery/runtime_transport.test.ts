@@ -18,8 +18,8 @@ const OK: PushResult = {
   kept_body: { text: '{"choices":[{"message":{"content":"NO_REPLY"}}]}' },
 };
 
-function pushOf(message: object): Push {
-  const body = { event: 'new_message', meeting_id: 'm', message, target_agents: ['lena'], timestamp: '' };
+function pushOf(message: object, target_agents = ['lena']): Push {
+  const body = { event: 'new_message', meeting_id: 'm', message, target_agents, timestamp: '' };
   return {
     instance_id: 'lena',
     url: 'http://127.0.0.1:9/base',
@@ -42,14 +42,20 @@ const wayOf = (runtime: RuntimeSettings): Way => ({
   keys: null,
 });
 
-/** A transport whose requests all succeed; `list` reads the history. */
-function transportOf(clock: VirtualClock, list: () => Promise<{ data: []; has_more: false }>) {
+const noHistory = async () => ({ data: [] as [], has_more: false as const });
+
+/** @param list reads the history */
+function transportOf(
+  clock: VirtualClock,
+  list: () => Promise<{ data: []; has_more: false }>,
+  respond: (push: Push) => PushResult | Promise<PushResult> = () => OK,
+) {
   const requests: Push[] = [];
   const errors: unknown[] = [];
   const webhook = {
     pushFor: async (push: Push) => {
       requests.push(push);
-      return OK;
+      return respond(push);
     },
     handOver: () => {},
   } as unknown as WebhookTransport;
@@ -94,7 +100,7 @@ describe('a push whose history cannot be read', () => {
 });
 
 test('a message whose address would be too long fails alone, as a bad response does: the instance does not back off', async () => {
-  const { transport, requests } = transportOf(new VirtualClock(), async () => ({ data: [], has_more: false }));
+  const { transport, requests } = transportOf(new VirtualClock(), noHistory);
   const way = wayOf({ name: 'template', options: { body: {}, path: '/rooms/{{message.room}}' } });
   const result = await transport.push(pushOf({ room: 'x'.repeat(2_100) }), way);
   assert.deepEqual([result?.outcome, result?.status_code], ['bad_status', null]);
@@ -104,4 +110,26 @@ test('a message whose address would be too long fails alone, as a bad response d
     requests.map(({ url }) => url),
     ['http://127.0.0.1:9/base/rooms/kitchen'],
   );
+});
+
+test('while there is no room for more answers, a push counts as not made after a pause, and its agent does not run', async () => {
+  const clock = new VirtualClock();
+  const slow = Promise.withResolvers<PushResult>();
+  const said = { ...OK, kept_body: { text: JSON.stringify({ said: 'x'.repeat(65_000) }) } };
+  const { transport, requests } = transportOf(clock, noHistory, ({ body }) =>
+    body.toString().includes('slow') ? slow.promise : said,
+  );
+  const way = wayOf({ name: 'template', options: { body: { to: '{{agent_id}}' }, each_agent: true, reply: '/said' } });
+  const agents = Array.from({ length: 60 }, (_, i) => `a${i}`);
+  // Each of these pushes keeps the answers of its other agents until the slow agent responds.
+  const keeping = Array.from({ length: 9 }, () => transport.push(pushOf({}, ['slow', ...agents]), way));
+  await clock.settle();
+  const asked = requests.length;
+  const late = transport.push(pushOf({}), way);
+  await clock.advance(500);
+  assert.ok((await late) === null);
+  assert.equal(requests.length, asked);
+  slow.resolve(said);
+  await Promise.all(keeping);
+  assert.equal((await transport.push(pushOf({}), way))?.outcome, 'ok');
 });

@@ -8,6 +8,8 @@ import { ANSWERS_CHARS_MAX, type AnswersOfPush } from './kept_answers.ts';
 
 /** The most requests of one push in flight. */
 const AT_A_TIME = 4;
+/** How long a push waits when there is no room for answers. After that, the engine repeats the attempt at once. */
+const NO_ROOM_PAUSE_MS = 500;
 
 /** The result of a push, over all its requests. */
 export interface RuntimeAnswer extends Omit<Exchanged, 'body'> {
@@ -24,7 +26,7 @@ export interface AskParts {
   /** Agents that answered in an earlier attempt. */
   answered_agents: readonly string[];
   /** The memory of the answers, until the push has its result. */
-  kept: Pick<AnswersOfPush, 'take'>;
+  kept: Pick<AnswersOfPush, 'take' | 'hasRoom'>;
   /** Makes a request; null when the attempt is to count as not made. */
   exchange: (request: RuntimeRequest, agents: readonly string[]) => Promise<Exchanged | null>;
   /** Waits. Resolves to false when no time is left for another request. */
@@ -33,12 +35,17 @@ export interface AskParts {
 
 /**
  * Asks a runtime: one request for all agents of a push, or one for each agent that has not answered yet. When a request
- * fails, the other requests are still made.
+ * fails, the other requests are still made. While there is no room for answers, no request is made: an agent that has
+ * run must not run again because its answer found no room.
  *
  * @returns null when the attempt is to count as not made
  */
 export async function askRuntime(parts: AskParts): Promise<RuntimeAnswer | null> {
-  const { runtime, options, asked, attempt, answered_agents } = parts;
+  const { runtime, options, asked, attempt, answered_agents, kept, pause } = parts;
+  if (!kept.hasRoom) {
+    await pause(NO_ROOM_PAUSE_MS);
+    return null;
+  }
   const groups = runtime.asksEach(options) ? asked.agents.map((agent) => [agent]) : [asked.agents];
   const left = groups.filter((agents) => !agents.every((agent) => answered_agents.includes(agent)));
   const results: (RuntimeAnswer | null)[] = [];
@@ -48,6 +55,7 @@ export async function askRuntime(parts: AskParts): Promise<RuntimeAnswer | null>
   const waiting = [...left.slice(first), ...left.slice(0, first)].values();
   const work = async (): Promise<void> => {
     for (const agents of waiting) {
+      if (!kept.hasRoom) return void results.push(NOT_ASKED);
       const history = asked.history.filter((message) => concerns(message, agents));
       results.push(await askOnce(parts, { ...asked, agents, history }));
     }
@@ -148,18 +156,28 @@ function taken(
   switch (kept.take(body.length)) {
     case 'kept':
       return { outcome: 'ok', detail: note, answered: [{ agents, body }] };
+    // The agents have run already, and another attempt would run them again. So the answer is lost.
     case 'too_long':
-      // The agents have run already. Another attempt would run them again, and their answers would be as long.
       return { outcome: 'ok', detail: TOO_LONG, answered: [{ agents, body: bodyOf([]) }] };
     case 'no_room':
-      return { outcome: 'broken_response', detail: NO_ROOM, answered: [] };
+      return { outcome: 'ok', detail: NO_ROOM, answered: [{ agents, body: bodyOf([]) }] };
   }
 }
 
 const bodyOf = (answers: Taken['answers']): string => JSON.stringify({ replies: answers });
 
 const TOO_LONG = `the answers of all agents were over ${ANSWERS_CHARS_MAX} characters; an answer was not sent`;
-const NO_ROOM = 'the service had no room for the answer: many others arrived at the same time';
+const NO_ROOM = 'the service had no room for the answer, so it was not sent: very many others arrived at the same time';
+
+/** The result for the agents that were not asked. The next attempt asks them. */
+const NOT_ASKED: RuntimeAnswer = {
+  outcome: 'broken_response',
+  status_code: null,
+  detail: 'the service had no room for the answers of more agents; it asks them in the next attempt',
+  retry_after: null,
+  excerpt: '',
+  answered: [],
+};
 
 /**
  * One result for the push: that of the first failure. Without a failure, the first result with a note. The answers in

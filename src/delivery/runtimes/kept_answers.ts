@@ -2,10 +2,17 @@
 export const ANSWERS_CHARS_MAX = 4 << 20;
 /** The most characters of the answers of all pushes that still ask their agents. */
 const ALL_ANSWERS_CHARS_MAX = 64 << 20;
+/** No more agents are asked from here on: the rest of the room is for the answers of agents that run already. */
+const ASKING_CHARS_MAX = ALL_ANSWERS_CHARS_MAX / 2;
 
 /** The memory for answers. A push keeps its answers until all agents of the instance have answered. */
 export class KeptAnswers {
   #chars = 0;
+
+  /** Whether more agents may be asked. */
+  get hasRoom(): boolean {
+    return this.#chars < ASKING_CHARS_MAX;
+  }
 
   /** The answers of one push. */
   ofPush(): AnswersOfPush {
@@ -29,6 +36,11 @@ export class AnswersOfPush {
 
   constructor(all: KeptAnswers) {
     this.#all = all;
+  }
+
+  /** Whether more agents may be asked. */
+  get hasRoom(): boolean {
+    return this.#all.hasRoom;
   }
 
   /**
