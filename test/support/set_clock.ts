@@ -1,15 +1,25 @@
 import { type Clock, systemClock, type Timer } from '../../src/delivery/clock.ts';
 
-/** The clock of the system. But a test can set its wall clock, and can let both times jump ahead. */
+/**
+ * The clock of the system. But a test can set its wall clock, can let both times jump ahead, and can have a slow steady
+ * time, so that a limit on it ends later. Unlike those of a `SlowClock`, the timers are not slow.
+ */
 export class SetClock implements Clock {
   readonly #real = systemClock();
+  readonly #began = this.#real.now();
+  readonly #times: number;
   /** How far the steady time is ahead of the system. */
   #ahead_ms = 0;
   /** How far the wall clock is ahead of the steady time. */
   #stepped_ms = 0;
 
+  /** @param times how many times longer the steady time takes */
+  constructor(times = 1) {
+    this.#times = times;
+  }
+
   now(): number {
-    return this.#real.now() + this.#ahead_ms;
+    return this.#began + Math.round((this.#real.now() - this.#began) / this.#times) + this.#ahead_ms;
   }
 
   after(delay_ms: number, callback: () => void): Timer {
