@@ -179,7 +179,7 @@ export class Engine {
       tracer,
       expire_after_ms,
     });
-    const replies = new Replies({ clock, observer, acceptor, max_message_bytes });
+    const replies = new Replies({ clock, observer, acceptor, registrations, max_message_bytes });
     const attempts = new Attempts({ ...parts, retries, results, replies, reply_access, tracer, user_agent });
     const pending_scan = new PendingScan(clock, timers, store, (error) => observer.storageFailed(error));
     dispatcher.connect({ attempts, loader, retries, registrations, backpressure, replies });

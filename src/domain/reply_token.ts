@@ -35,6 +35,26 @@ export function replyStanding({ created_at, owner_key_id, transport, webhook_url
   return JSON.stringify([created_at, owner_key_id, transport, server]);
 }
 
+/**
+ * Why a machine that got a push may not reply to it now. `off`: its instance was deleted or disabled, or its replies
+ * were switched off. `changed`: the machine no longer speaks for the instance.
+ */
+export type ReplyRefusal = 'off' | 'changed';
+
+/**
+ * Decides about every reply of a machine, in a response or later.
+ *
+ * @param instance the instance as the store has it now
+ * @param standsOn whether the push was made for this standing
+ */
+export function replyRefusal(
+  instance: (Replier & Pick<Instance, 'replies' | 'is_active'>) | null,
+  standsOn: (standing: string) => boolean,
+): ReplyRefusal | null {
+  if (instance === null || !instance.replies || !instance.is_active) return 'off';
+  return standsOn(replyStanding(instance)) ? null : 'changed';
+}
+
 /** A genuine token that has not expired. */
 export interface ReplyToken {
   delivery_id: string;

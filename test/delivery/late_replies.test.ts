@@ -1,6 +1,6 @@
 /**
  * Replies that arrive after the response, with the token of a push: who may send them, how many, and what ends the
- * right to reply.
+ * right to reply. The same ends the right to reply in the response.
  */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
@@ -9,17 +9,19 @@ import type { Clock } from '../../src/delivery/clock.ts';
 import { systemClock } from '../../src/delivery/clock.ts';
 import { REPLIES_MAX } from '../../src/domain/reply.ts';
 import { startNode } from '../support/node.ts';
+import { makeDatabase } from '../support/postgres.ts';
 import { pullPath } from '../support/pulling.ts';
-import type { Received } from '../support/receiver.ts';
+import type { Behaviour, Received } from '../support/receiver.ts';
 import { type Answer, assertProblem, type Member, messagesPath, Service, startService } from '../support/service.ts';
 import { SetClock } from '../support/set_clock.ts';
+import { until } from '../support/wait.ts';
 
 const HOUR = 3_600_000;
 
 /** Makes a member that may reply, and a push to it. */
-async function pushed(t: TestContext, service: Service, agent_ids = ['anna']) {
+async function pushed(t: TestContext, service: Service, agent_ids = ['anna'], behaviour: Behaviour = {}) {
   const meeting_id = service.name('meeting');
-  const member = await service.member(t, meeting_id, { agent_ids, registration: { replies: true } });
+  const member = await service.member(t, meeting_id, { agent_ids, behaviour, registration: { replies: true } });
   const sent = await service.send(meeting_id, { content: 'a question' });
   const push = await member.receiver.next();
   return { meeting_id, member, sent, push, token: String(push.headers['convoke-reply-token']) };
@@ -268,26 +270,64 @@ describe('a clock that is set', () => {
   });
 });
 
-test('a reply in the response to a push that began before the instance was handed over is not sent, and its attempt says so', async (t) => {
-  const service = await startService(t);
-  await service.endOpenMode();
-  const { key_id } = await service.createKey({ scopes: ['instance'] });
-  for (const is_handed_over of [true, false]) {
-    const meeting_id = service.name('meeting');
-    const answer = Promise.withResolvers<void>();
-    const { instance_id, receiver } = await service.member(t, meeting_id, {
-      behaviour: { body: '{"reply":"late"}', after: answer.promise },
-      registration: { replies: true },
+/** What happened to the replies in responses so far. */
+async function resultsInResponses(service: Service): Promise<string[]> {
+  const { text } = await service.get('/metrics');
+  const counts = text.matchAll(/^convoke_replies_total\{way="response",result="(\w+)"\} (\d+)$/gm);
+  return [...counts].flatMap(([, result, count]) => Array.from({ length: Number(count) }, () => String(result)));
+}
+
+for (const engine of ['SQLite', 'PostgreSQL']) {
+  describe(`a reply in the response to a push is not sent when, before the response (${engine}),`, () => {
+    const start = async (t: TestContext): Promise<Service> =>
+      startService(t, engine === 'SQLite' ? {} : { database_url: await makeDatabase() });
+
+    /** Makes a push whose receiver responds with a reply when the test wants it. */
+    async function pushedAndAnswered(t: TestContext, service: Service) {
+      const answer = Promise.withResolvers<void>();
+      const { meeting_id, member, sent } = await pushed(t, service, ['anna'], {
+        body: '{"reply":"late"}',
+        after: answer.promise,
+      });
+      return { meeting_id, member, sent, answer: answer.resolve };
+    }
+
+    for (const [what, end] of Object.entries(ENDS)) {
+      test(what, async (t) => {
+        const service = await start(t);
+        const { meeting_id, member, answer } = await pushedAndAnswered(t, service);
+        await end(service, meeting_id, member);
+        answer();
+        const results = await until(
+          'the reply',
+          () => resultsInResponses(service),
+          ({ length }) => length > 0,
+        );
+        assert.deepEqual(results, ['refused']);
+        assert.equal((await history(service, meeting_id)).length, 1);
+      });
+    }
+
+    test('the instance was handed over; the attempt says so, and the delivery is delivered all the same', async (t) => {
+      const service = await start(t);
+      const { meeting_id, member, sent, answer } = await pushedAndAnswered(t, service);
+      await ENDS['the instance was handed over to another key']!(service, meeting_id, member);
+      answer();
+      const { state, attempts } = await service.settled(sent);
+      assert.equal(state, 'delivered');
+      assert.match(attempts[0]?.detail ?? '', /^the reply was not sent: the instance has another owner/);
     });
-    const sent = await service.send(meeting_id, { content: 'a question' });
-    await receiver.next();
-    if (is_handed_over) await service.patch(instance_id, { owner_key_id: key_id });
-    answer.resolve();
-    const { attempts } = await service.settled(sent);
-    assert.equal(attempts[0]?.detail.includes('another owner'), is_handed_over, attempts[0]?.detail);
-    assert.equal((await history(service, meeting_id)).length, is_handed_over ? 1 : 2);
-  }
-});
+
+    test('control: it is sent when nothing changed', async (t) => {
+      const service = await start(t);
+      const { meeting_id, sent, answer } = await pushedAndAnswered(t, service);
+      answer();
+      const { state, attempts } = await service.settled(sent);
+      assert.deepEqual([state, attempts[0]?.detail], ['delivered', '']);
+      assert.equal((await history(service, meeting_id)).length, 2);
+    });
+  });
+}
 
 test('a token is the same on each attempt, so that a runtime which has it in its request gets the same bytes', async (t) => {
   const clock = new SetClock();

@@ -4,6 +4,7 @@ import { describe, test, type TestContext } from 'node:test';
 import { queryObjects } from 'node:v8';
 import type { Push, PushResult } from '../../src/delivery/transport/transport.ts';
 import type { NewMessage } from '../../src/store/contract/messages.ts';
+import { StoreError } from '../../src/store/store_error.ts';
 import { type Meddle, SECOND, startNode, type TestNode } from '../support/node.ts';
 import { HANGS } from '../support/scripted_transport.ts';
 
@@ -212,6 +213,41 @@ describe('a delivery whose response has a reply', () => {
     assert.deepEqual(await history(node), ['said', 'yes']);
     assert.equal(node.storage_errors.length, 3);
   });
+
+  for (const { what, error, results, words } of [
+    {
+      what: 'waits while nobody can read whether the instance may still reply',
+      error: new StoreError('SQLITE_13', 'scripted: the disk is full'),
+      results: ['response stored'],
+      words: /^$/,
+    },
+    {
+      what: 'loses its reply when the row of the instance is damaged, and the attempt says so',
+      error: new StoreError('SECRET_UNREADABLE', 'scripted'),
+      results: ['response refused'],
+      words: /^the reply was not sent: a row that it needs is damaged/,
+    },
+  ]) {
+    test(what, async (t) => {
+      const node = await replier(t);
+      node.transport.answer('i', [HANGS]);
+      await node.send('m', { text: '{"text":"said"}' });
+      await node.clock.advance(SECOND);
+      let is_read = false;
+      node.meddle = (name) => {
+        if (name !== 'instances.load' || is_read) return undefined;
+        is_read = true;
+        return Promise.reject(error);
+      };
+      node.transport.release(answers('yes'));
+      await node.clock.advance(SECOND);
+      assert.deepEqual(node.storage_errors, [error]);
+      assert.deepEqual(node.replied, results);
+      const [delivery] = await node.deliveries();
+      assert.equal(delivery?.state, 'delivered');
+      assert.match(delivery.attempts[0]?.detail ?? '', words);
+    });
+  }
 
   test('is pushed again after a crash before it was settled, and the first reply stays the only one', async (t) => {
     const node = await replier(t);

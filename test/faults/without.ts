@@ -14,8 +14,9 @@ interface Edit {
 export const PROTECTIONS = {
   'stored before delivered': {
     file: 'src/delivery/attempts/attempts.ts',
-    find: "const unsent = target.replies ? this.#replies.take(head, result, why_not_sent, isLost) : '';",
-    replace: "const unsent = ''; setTimeout(() => void this.#replies.take(head, result, why_not_sent, isLost), 1_000);",
+    find: "const unsent = target.replies ? this.#replies.take(head, result, target.replier, isLost) : '';",
+    replace:
+      "const unsent = ''; setTimeout(() => void this.#replies.take(head, result, target.replier, isLost), 1_000);",
   },
   /**
    * Removes no protection. When the replies of a push are stored late, the push is never settled, so a test can kill the

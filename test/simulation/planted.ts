@@ -212,9 +212,9 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'delivers before the replies are stored': {
     file: 'src/delivery/attempts/attempts.ts',
-    find: "const unsent = target.replies ? this.#replies.take(head, result, why_not_sent, isLost) : '';",
+    find: "const unsent = target.replies ? this.#replies.take(head, result, target.replier, isLost) : '';",
     replace:
-      "if (target.replies) void this.#replies.take(head, result, why_not_sent, isLost); const unsent: string | Promise<string | null> = '';",
+      "if (target.replies) void this.#replies.take(head, result, target.replier, isLost); const unsent: string | Promise<string | null> = '';",
   },
   'forgets a reply when the disk fails': {
     file: REPLIES,

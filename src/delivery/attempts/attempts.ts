@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import { answeredAgents, type Attempt } from '../../domain/outcome.ts';
-import { replyStanding } from '../../domain/reply_token.ts';
 import type { Clock } from '../clock.ts';
 import type { Lane } from '../lanes/lane.ts';
 import type { LaneDelivery } from '../lanes/lane_delivery.ts';
@@ -12,7 +11,6 @@ import type { Replies } from '../replies/replies.ts';
 import type { ReplyAccess } from '../replies/reply_access.ts';
 import type { Tracer } from '../tracer.ts';
 import { pushOf } from '../transport/push.ts';
-import type { Target } from '../transport/target.ts';
 import type { PushResult, Transport } from '../transport/transport.ts';
 import type { Dispatcher } from './dispatcher.ts';
 import type { InFlight } from './in_flight.ts';
@@ -54,18 +52,6 @@ function attemptOf(attempt: number, started_wall: number, result: PushResult, be
 function inWords(detail: string, unsent: string): string {
   if (unsent === '' || detail === '') return unsent + detail;
   return `${detail}; ${unsent}`;
-}
-
-/**
- * Why replies in the response are not sent, whatever they are: the owner or the address of the instance changed during
- * the attempt. An attempt may take ten minutes. Null: they are sent.
- *
- * @param now the target as it is now; null when it is not known
- */
-function whyNotSent(target: Target, now: Target | null): string | null {
-  if (now === null || now.updated_at === target.updated_at) return null;
-  if (replyStanding(now.replier) === replyStanding(target.replier)) return null;
-  return 'the instance has another owner or another address by now';
 }
 
 /** Makes attempts: each is one push. */
@@ -140,9 +126,8 @@ export class Attempts {
         this.#results.apply(recipient, lane, head, made, judged);
         traced?.ended(made);
       };
-      const why_not_sent = whyNotSent(target, recipient.registration.target);
       const isLost = (): boolean => recipient.dropped;
-      const unsent = target.replies ? this.#replies.take(head, result, why_not_sent, isLost) : '';
+      const unsent = target.replies ? this.#replies.take(head, result, target.replier, isLost) : '';
       if (typeof unsent === 'string') return end(() => settle(unsent));
       // When this node gives up on storing the replies, it does not settle the delivery. So the push is made again, by
       // the next node that holds the partition or after the next start.

@@ -108,6 +108,14 @@ export class Registrations {
       );
   }
 
+  /**
+   * The row of an instance as the store has it now; null when the instance does not exist, an error when its secrets
+   * cannot be decrypted. Memory may have an older row.
+   */
+  read(instance_id: string): Promise<Instance | StoreError | null> {
+    return this.#first_reads.add(instance_id, 1);
+  }
+
   /** Takes over a newer row, which counts at once. */
   take(recipient: Recipient, row: Instance, resets_backoff: boolean): void {
     this.#replace(recipient, row);

@@ -2,7 +2,7 @@ import { hash, randomUUID } from 'node:crypto';
 import { GenerationCache } from '../../domain/generation_cache.ts';
 import { invalidField, Problem } from '../../domain/problem.ts';
 import { readReply, REPLIES_MAX } from '../../domain/reply.ts';
-import { replyStanding, type ReplyToken } from '../../domain/reply_token.ts';
+import { replyRefusal, type ReplyToken } from '../../domain/reply_token.ts';
 import type { TraceContext } from '../../domain/trace_context.ts';
 import type { AcceptedMessage } from '../../store/contract/messages.ts';
 import type { Store } from '../../store/store.ts';
@@ -96,8 +96,9 @@ export class LateReplies {
       throw new Problem('delivery_does_not_exist', 'The message that the token replies to was removed.');
     const { instance_id, target_agents: agents } = delivery;
     const instance = await this.#store.instances.get(instance_id);
-    if (instance === null || !instance.replies || !instance.is_active) throw new Problem('replies_not_allowed');
-    if (!standsOn(replyStanding(instance))) throw new Problem('replies_not_allowed', NOT_THE_SAME);
+    const refusal = replyRefusal(instance, standsOn);
+    if (instance === null || refusal === 'off') throw new Problem('replies_not_allowed');
+    if (refusal === 'changed') throw new Problem('replies_not_allowed', NOT_THE_SAME);
     // A pulling machine gets the push and its token because of its key, so the key must still be valid. A webhook gets
     // them because of its address, which `standsOn` has compared.
     const { owner_key_id, transport } = instance;

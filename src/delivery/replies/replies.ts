@@ -1,10 +1,13 @@
 import { Problem } from '../../domain/problem.ts';
 import { type ReadReply, type Reply, repliesIn } from '../../domain/reply.ts';
+import { type Replier, type ReplyRefusal, replyRefusal, replyStanding } from '../../domain/reply_token.ts';
 import type { Accepted } from '../../store/contract/messages.ts';
+import { StoreError } from '../../store/store_error.ts';
 import type { Acceptor, Send } from '../accept/acceptor.ts';
 import type { Clock } from '../clock.ts';
 import type { Observer, ReplyResult } from '../events.ts';
 import type { LaneDelivery } from '../lanes/lane_delivery.ts';
+import type { Registrations } from '../lanes/registrations.ts';
 import type { AnsweredPart, PushResult } from '../transport/transport.ts';
 import { replySend } from './reply_send.ts';
 
@@ -26,6 +29,7 @@ export interface RepliesParts {
   clock: Clock;
   observer: Pick<Observer, 'replied' | 'storageFailed'>;
   acceptor: Pick<Acceptor, 'store' | 'hasRoomFor'>;
+  registrations: Pick<Registrations, 'read'>;
   max_message_bytes: number;
 }
 
@@ -36,11 +40,16 @@ type PlacedReply = ReadReply & { place: string };
 interface Storing {
   delivery: LaneDelivery;
   read: PlacedReply[];
+  /** The instance as it was when the attempt began. */
+  replier: Replier;
   /** The characters of the bodies. The text of a reply is a part of a body, and keeps the whole body in memory. */
   chars: number;
   /** Whether this node no longer delivers to the instance. Then the node that delivers to it makes the push again. */
   isLost: () => boolean;
 }
+
+/** How a try to store a reply ended; null: it has to be tried again. */
+type Tried = Accepted['kind'] | ReplyRefusal | null;
 
 /**
  * Sends the replies in responses. A delivery counts as delivered when its replies are stored; until then its lane
@@ -54,16 +63,18 @@ export class Replies {
   readonly #clock: Clock;
   readonly #observer: Pick<Observer, 'replied' | 'storageFailed'>;
   readonly #acceptor: Pick<Acceptor, 'store' | 'hasRoomFor'>;
+  readonly #registrations: Pick<Registrations, 'read'>;
   readonly #max_message_bytes: number;
   #storing = 0;
   #storing_chars = 0;
   #has_given_up = false;
   #onIdle: (() => void) | null = null;
 
-  constructor({ clock, observer, acceptor, max_message_bytes }: RepliesParts) {
+  constructor({ clock, observer, acceptor, registrations, max_message_bytes }: RepliesParts) {
     this.#clock = clock;
     this.#observer = observer;
     this.#acceptor = acceptor;
+    this.#registrations = registrations;
     this.#max_message_bytes = max_message_bytes;
   }
 
@@ -83,7 +94,7 @@ export class Replies {
   /**
    * Stores the replies in the response to a push. Returns at once when there is none.
    *
-   * @param why_not_sent why no reply of this response is sent; null when replies are sent
+   * @param replier the instance as it was when the attempt began
    * @param isLost whether this node no longer delivers to the instance
    * @returns a text that says which replies were not sent, empty when all were sent; null when this node gave up on
    * storing the replies, and the push has to be made again
@@ -91,7 +102,7 @@ export class Replies {
   take(
     delivery: LaneDelivery,
     { kept_body, answered }: PushResult,
-    why_not_sent: string | null,
+    replier: Replier,
     isLost: () => boolean,
   ): string | Promise<string | null> {
     if (kept_body !== undefined && 'lost' in kept_body) {
@@ -100,15 +111,11 @@ export class Replies {
     }
     const agents = JSON.parse(delivery.target_agents) as string[];
     const parts = answered ?? (kept_body === undefined ? [] : [{ agents, body: kept_body.text }]);
-    const found = parts.flatMap((part) => this.#readPart(part, agents));
-    const read =
-      why_not_sent === null
-        ? found
-        : found.map(({ place }): PlacedReply => ({ kind: 'refused', why: why_not_sent, place }));
+    const read = parts.flatMap((part) => this.#readPart(part, agents));
     for (const { kind } of read) if (kind === 'refused') this.#observer.replied('response', 'refused');
     if (read.every(({ kind }) => kind === 'refused')) return inWords(read);
     const chars = parts.reduce((sum, { body }) => sum + body.length, 0);
-    return this.#storeAll({ delivery, read, chars, isLost });
+    return this.#storeAll({ delivery, read, replier, chars, isLost });
   }
 
   /**
@@ -137,7 +144,7 @@ export class Replies {
   }
 
   /** Tries until all replies are stored or refused; null when this node gives up. */
-  async #storedOf({ delivery, read, isLost }: Storing): Promise<ReadReply[] | null> {
+  async #storedOf({ delivery, read, replier, isLost }: Storing): Promise<ReadReply[] | null> {
     const results: ReadReply[] = [...read];
     let left = [...read.keys()].filter((i) => read[i]?.kind === 'reply');
     for (;;) {
@@ -146,12 +153,12 @@ export class Replies {
         const idempotency = { key: `${delivery.delivery_id}:${place}`, fingerprint: FINGERPRINT };
         return replySend(delivery, reply, delivery.trace, idempotency);
       });
-      const tried = await this.#tryToStore(sends);
-      for (const [k, result] of tried.entries()) {
-        if (result === null) continue;
-        const why = NOT_STORED[result.kind];
+      const tried = await this.#tryToStore(delivery.instance_id, replier, sends);
+      for (const [k, kind] of tried.entries()) {
+        if (kind === null) continue;
+        const why = NOT_STORED[kind];
         if (why !== undefined) results[left[k] as number] = { kind: 'refused', why };
-        this.#observer.replied('response', resultOf(result.kind));
+        this.#observer.replied('response', resultOf(kind));
       }
       left = left.filter((_, k) => tried[k] === null);
       if (left.length === 0) return results;
@@ -164,14 +171,17 @@ export class Replies {
   /**
    * Stores replies in one transaction, so that no reply is stored before an earlier one.
    *
-   * @returns null for each reply that has to be tried again
+   * An attempt may take ten minutes. So the row is read first, because the instance may have changed since the attempt
+   * began, and memory does not know yet what another node changed.
    */
-  async #tryToStore(sends: readonly Send[]): Promise<(Accepted | null)[]> {
+  async #tryToStore(instance_id: string, replier: Replier, sends: readonly Send[]): Promise<Tried[]> {
+    const refusal = await this.#refusalOf(instance_id, replier);
+    if (refusal !== null) return sends.map(() => (refusal === 'unknown' ? null : refusal));
     if (!this.#acceptor.hasRoomFor(sends)) return sends.map(() => null);
     return Promise.all(
       sends.map(async (send, i) => {
         try {
-          return await this.#acceptor.store(send, i > 0);
+          return (await this.#acceptor.store(send, i > 0)).kind;
         } catch (error) {
           // A Problem says that the service has no room now, which is no failure of the storage.
           if (!(error instanceof Problem)) this.#observer.storageFailed(error);
@@ -179,6 +189,19 @@ export class Replies {
         }
       }),
     );
+  }
+
+  /** Why the instance may not reply now; null when it may. `unknown`: the storage failed. */
+  async #refusalOf(instance_id: string, replier: Replier): Promise<ReplyRefusal | 'damaged' | 'unknown' | null> {
+    try {
+      const row = await this.#registrations.read(instance_id);
+      if (!(row instanceof StoreError)) return replyRefusal(row, (standing) => standing === replyStanding(replier));
+      this.#observer.storageFailed(row);
+      return 'damaged';
+    } catch (error) {
+      this.#observer.storageFailed(error);
+      return 'unknown';
+    }
   }
 
   /** Resolves when nothing is being stored. Call it once, when no attempt is in flight. */
@@ -195,13 +218,15 @@ export class Replies {
   }
 }
 
-/** Why the store refused a reply for good. */
-const NOT_STORED: Partial<Record<Accepted['kind'], string>> = {
+/** Why a reply was refused for good. */
+const NOT_STORED: Partial<Record<NonNullable<Tried>, string>> = {
+  off: 'the instance was deleted or disabled, or may not reply any more',
+  changed: 'the instance has another owner or another address by now',
   refused: 'its agent is not in the meeting any more, or the message that it answers is removed',
   damaged: 'a row that it needs is damaged; the log of the service says which',
 };
 
-function resultOf(kind: Accepted['kind']): ReplyResult {
+function resultOf(kind: NonNullable<Tried>): ReplyResult {
   if (kind === 'accepted') return 'stored';
   return kind in NOT_STORED ? 'refused' : 'repeated';
 }
