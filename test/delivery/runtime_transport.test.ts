@@ -42,9 +42,7 @@ const wayOf = (runtime: RuntimeSettings): Way => ({
   keys: null,
 });
 
-const noHistory = async () => ({ data: [] as [], has_more: false as const });
-
-/** @param list reads the history */
+/** A transport whose requests all get a response, and succeed unless the test says otherwise; `list` reads the history. */
 function transportOf(
   clock: VirtualClock,
   list: () => Promise<{ data: []; has_more: false }>,
@@ -58,6 +56,7 @@ function transportOf(
       return respond(push);
     },
     handOver: () => {},
+    forget: () => {},
   } as unknown as WebhookTransport;
   const transport = new RuntimeTransport({
     clock,
@@ -69,6 +68,8 @@ function transportOf(
   });
   return { transport, requests, errors };
 }
+
+const NO_HISTORY = async () => ({ data: [] as [], has_more: false as const });
 
 const OPENAI = wayOf({ name: 'openai', options: { model: 'x' } });
 
@@ -100,7 +101,7 @@ describe('a push whose history cannot be read', () => {
 });
 
 test('a message whose address would be too long fails alone, as a bad response does: the instance does not back off', async () => {
-  const { transport, requests } = transportOf(new VirtualClock(), noHistory);
+  const { transport, requests } = transportOf(new VirtualClock(), NO_HISTORY);
   const way = wayOf({ name: 'template', options: { body: {}, path: '/rooms/{{message.room}}' } });
   const result = await transport.push(pushOf({ room: 'x'.repeat(2_100) }), way);
   assert.deepEqual([result?.outcome, result?.status_code], ['bad_status', null]);
@@ -116,7 +117,7 @@ test('while there is no room for more answers, a push counts as not made after a
   const clock = new VirtualClock();
   const slow = Promise.withResolvers<PushResult>();
   const said = { ...OK, kept_body: { text: JSON.stringify({ said: 'x'.repeat(65_000) }) } };
-  const { transport, requests } = transportOf(clock, noHistory, ({ body }) =>
+  const { transport, requests } = transportOf(clock, NO_HISTORY, ({ body }) =>
     body.toString().includes('slow') ? slow.promise : said,
   );
   const way = wayOf({ name: 'template', options: { body: { to: '{{agent_id}}' }, each_agent: true, reply: '/said' } });
@@ -132,4 +133,34 @@ test('while there is no room for more answers, a push counts as not made after a
   slow.resolve(said);
   await Promise.all(keeping);
   assert.equal((await transport.push(pushOf({}), way))?.outcome, 'ok');
+});
+
+describe('a push that waits for the tasks of several agents', () => {
+  const A2A = wayOf({ name: 'a2a', options: {} });
+  const WORKING = { ...OK, kept_body: { text: '{"task":{"id":"t","status":{"state":"TASK_STATE_WORKING"}}}' } };
+
+  test('ends at once when another node takes the instance over: no agent is asked again', async () => {
+    const clock = new VirtualClock();
+    const { transport, requests } = transportOf(clock, NO_HISTORY, () => WORKING);
+    const results: (PushResult | null)[] = [];
+    void transport.push(pushOf({ content: 'hi' }, ['a', 'b', 'c']), A2A).then((result) => results.push(result));
+    await clock.settle();
+    assert.deepEqual([results, requests.length], [[], 3]);
+    transport.handOver(() => true);
+    await clock.settle();
+    assert.deepEqual([results, requests.length], [[null], 3]);
+  });
+
+  test('begins no wait when another node took the instance over during a request', async () => {
+    const clock = new VirtualClock();
+    const response = Promise.withResolvers<PushResult>();
+    const { transport } = transportOf(clock, NO_HISTORY, () => response.promise);
+    const results: (PushResult | null)[] = [];
+    void transport.push(pushOf({ content: 'hi' }), A2A).then((result) => results.push(result));
+    await clock.settle();
+    transport.handOver(() => true);
+    response.resolve(WORKING);
+    await clock.settle();
+    assert.deepEqual(results, [null]);
+  });
 });

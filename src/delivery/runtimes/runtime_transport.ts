@@ -4,7 +4,7 @@ import { runtimeOf, type RuntimeSettings, TIMEOUT_S } from '../../domain/runtime
 import { traceHeadersIn } from '../../domain/trace_context.ts';
 import { WEBHOOK_URL_BYTES_MAX } from '../../domain/webhook_url.ts';
 import type { MessageStore } from '../../store/contract/messages.ts';
-import type { Clock, Timer } from '../clock.ts';
+import type { Clock } from '../clock.ts';
 import { withoutSecrets } from '../transport/push.ts';
 import { RESPONSE_EXCERPT_CHARS_MAX } from '../transport/response.ts';
 import { mayTakeLong } from '../transport/target.ts';
@@ -38,8 +38,8 @@ export interface RuntimeTransportParts {
 interface RuntimeAttempt {
   instance_id: string;
   is_given_up: boolean;
-  /** Ends a pause between two requests. */
-  wake: () => void;
+  /** Each ends a pause between two requests. Several agents may be asked at a time, each with pauses of its own. */
+  readonly wakes: Set<() => void>;
 }
 
 /**
@@ -88,7 +88,7 @@ export class RuntimeTransport implements Transport {
   async #ask(push: Push, settings: RuntimeSettings, way: Way): Promise<PushResult | null> {
     const { clock } = this.#parts;
     const started_at = clock.now();
-    const running: RuntimeAttempt = { instance_id: push.instance_id, is_given_up: false, wake: () => {} };
+    const running: RuntimeAttempt = { instance_id: push.instance_id, is_given_up: false, wakes: new Set() };
     // `handOver` does not end a short attempt. A short attempt ends soon anyway, and another attempt would again ask
     // agents that have already answered.
     if (mayTakeLong(way)) this.#running.add(running);
@@ -124,7 +124,7 @@ export class RuntimeTransport implements Transport {
     const runtime = runtimeOf({ name });
     const asked = askedOf(Buffer.from(push.body).toString(), push.headers, []);
     const history = await this.#historyOf(asked, runtime.historyOf(options));
-    if (history === null && !running.is_given_up) await this.#pause(HISTORY_PAUSE_MS, running);
+    if (history === null) await this.#pause(HISTORY_PAUSE_MS, running);
     if (history === null || running.is_given_up) return null;
     return askRuntime({
       runtime,
@@ -194,14 +194,15 @@ export class RuntimeTransport implements Transport {
     return result === null ? null : exchangedOf(result);
   }
 
-  #pause(ms: number, running: RuntimeAttempt): Promise<void> {
-    return new Promise((resolve) => {
-      const timer: Timer = this.#parts.clock.after(ms, resolve);
-      running.wake = () => {
-        timer.cancel();
-        resolve();
-      };
-    });
+  /** Waits, but not for an attempt that is given up. */
+  async #pause(ms: number, running: RuntimeAttempt): Promise<void> {
+    if (running.is_given_up) return;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const timer = this.#parts.clock.after(ms, resolve);
+    running.wakes.add(resolve);
+    await promise;
+    running.wakes.delete(resolve);
+    timer.cancel();
   }
 
   forget(instance_id: string): void {
@@ -212,7 +213,7 @@ export class RuntimeTransport implements Transport {
     for (const running of this.#running) {
       if (!isTaken(running.instance_id)) continue;
       running.is_given_up = true;
-      running.wake();
+      for (const wake of running.wakes) wake();
     }
     this.#parts.webhook.handOver(isTaken);
   }
