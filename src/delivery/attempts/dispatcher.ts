@@ -145,8 +145,11 @@ export class Dispatcher {
       lane.list();
       recipient.ready.push(lane);
     }
-    if (recipient.ready.length > 0) {
-      const { isCurrent, reading } = recipient.registration;
+    const { isCurrent, reading } = recipient.registration;
+    if (!isCurrent && recipient.in_hand > 0) {
+      // Attempts that may take long end when the row says that the instance moved, or when it was deleted.
+      this.#steps.registrations.load(recipient);
+    } else if (recipient.ready.length > 0) {
       if (!isCurrent) {
         if (recipient.goes_first || recipient.turn !== null) this.#steps.registrations.load(recipient);
         else if (reading === 'none') this.#turns.list(recipient);

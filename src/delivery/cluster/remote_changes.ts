@@ -192,12 +192,12 @@ export class RemoteChanges implements PartitionsListener {
   }
 
   onReleasing(partition: Partition): void {
-    const { timers, clock, recipients, transport } = this.#parts;
-    const isOf = (recipient: Recipient | undefined): boolean => recipient?.partition === partition;
-    const in_hand = [...recipients.all()].some((recipient) => isOf(recipient) && recipient.in_hand > 0);
-    if (!in_hand) return;
+    const { timers, clock, transport } = this.#parts;
+    const { partition_no } = partition;
     timers.schedule(clock.now() + PARTING_MS, () => {
-      transport.handOver((instance_id) => isOf(recipients.known(instance_id)));
+      // While these attempts are in flight, none of a later partition with the same number starts. An instance may be
+      // no longer in memory, so the number decides.
+      if (partition.in_flight > 0) transport.handOver((instance_id) => partitionOf(instance_id) === partition_no);
     });
   }
 

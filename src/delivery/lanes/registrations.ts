@@ -89,8 +89,7 @@ export class Registrations {
             return;
           }
           registration.may_need_reset = false;
-          // The instance was deleted meanwhile, and its deliveries are cancelled in the table.
-          if (row === null) this.#recipients.drop(recipient);
+          if (row === null) this.#drop(recipient);
           else if (row instanceof StoreError) this.#pause(recipient, row);
           else if (this.#takeOver(recipient, row)) {
             if (may_need_reset && registration.health === health && row.backoff_step === 0) {
@@ -122,6 +121,12 @@ export class Registrations {
     if (resets_backoff) this.resetBackoff(recipient);
     this.wakeAfterBackoff(recipient);
     this.#dispatcher.offer(recipient);
+  }
+
+  /** The instance was deleted, and its deliveries are cancelled in the table. */
+  #drop(recipient: Recipient): void {
+    this.#transport.forget(recipient.instance_id);
+    this.#recipients.drop(recipient);
   }
 
   /** Ends the back-off, on disk too. */

@@ -206,6 +206,7 @@ export class RuntimeTransport implements Transport {
   }
 
   forget(instance_id: string): void {
+    this.handOver((each) => each === instance_id);
     this.#parts.webhook.forget(instance_id);
   }
 

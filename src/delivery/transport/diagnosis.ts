@@ -38,7 +38,7 @@ export async function diagnose(
   const request = runtime === null ? push : requestTo(push, instance, runtime);
   const has_probe = runtime !== null && runtimeOf(runtime).probeOf !== null;
   const timeout_ms = Math.min(instance.timeout_s, has_probe ? TIMEOUT_S : TEST_S_MAX) * 1000;
-  const result = (await transport.pushFor({ ...request, fresh_connection: true }, timeout_ms)) ?? STOPPING;
+  const result = (await transport.pushFor({ ...request, fresh_connection: true }, timeout_ms)) ?? GIVEN_UP;
   const { retry_after: _, detail, kept_body: __, ...shown } = result;
   const has_responded = result.status_code !== null && OUTCOMES[result.outcome].reached;
   if (runtime === null || !has_responded) {
@@ -60,10 +60,10 @@ export async function diagnose(
   return { success: is_ok, ...shown, advice };
 }
 
-const STOPPING: PushResult = {
+const GIVEN_UP: PushResult = {
   outcome: 'unreachable',
   status_code: null,
-  detail: 'the service is stopping',
+  detail: 'the test was given up: the instance moved or was deleted, or the service is stopping',
   duration_ms: 0,
   stages: [],
   response_excerpt: '',

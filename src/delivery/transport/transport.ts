@@ -75,7 +75,7 @@ export interface Transport {
   canPush(instance_id: string, way: Way): boolean;
   /**
    * Makes one attempt. Resolves within the deadline whatever the receiver does; never rejects. Null: the attempt counts
-   * as not made, because the receiver certainly did not see the push, or because another node makes the push.
+   * as not made, because the receiver certainly did not see the push, or because the push is to be made elsewhere.
    */
   push(push: Push, way: Way): Promise<PushResult | null>;
   /**
@@ -88,9 +88,12 @@ export interface Transport {
    * remembers registrations has this method.
    */
   registrationChanged?(instance_id: string | null): void;
-  /** Closes the connections kept for an instance (its URL changed, or it was deleted). */
+  /**
+   * Closes the connections kept for an instance (its URL changed, or it was deleted), and ends its attempts that may
+   * take long. They would use up its concurrency, and their replies do not count any more.
+   */
   forget(instance_id: string): void;
-  /** Ends attempts that may take long, because another node takes over the instances for which `isTaken` is true. */
+  /** Ends attempts that may take long, because the instances for which `isTaken` is true are reached elsewhere now. */
   handOver(isTaken: (instance_id: string) => boolean): void;
   /** Closes everything. */
   close(): Promise<void>;

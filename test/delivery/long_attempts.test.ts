@@ -1,0 +1,117 @@
+/**
+ * Attempts that may take minutes end when they are of no use any more. Otherwise they would use up the concurrency of
+ * their instance, or keep a partition on a node that releases it.
+ */
+import assert from 'node:assert/strict';
+import { describe, test, type TestContext } from 'node:test';
+import { Partition } from '../../src/delivery/cluster/partitions.ts';
+import { RemoteChanges, type RemoteChangesParts } from '../../src/delivery/cluster/remote_changes.ts';
+import { TimerQueue } from '../../src/delivery/timer_queue.ts';
+import { partitionOf } from '../../src/domain/partition.ts';
+import { SECOND } from '../support/node.ts';
+import { startReceiver } from '../support/receiver.ts';
+import { instancePath, type Service, startService } from '../support/service.ts';
+import { startTwoNodes } from '../support/two_nodes.ts';
+import { until } from '../support/wait.ts';
+import { VirtualClock } from '../support/virtual_clock.ts';
+
+const MEETINGS = ['m1', 'm2', 'm3', 'm4'];
+
+/** The attempts in flight on a node. */
+async function inFlight(service: Service): Promise<number> {
+  const { text } = await service.get('/metrics');
+  return Number(/^convoke_attempts_in_flight (\d+)$/m.exec(text)?.[1]);
+}
+
+/** An instance whose attempts hang, as many as it may have in flight. */
+async function hangingInstance(t: TestContext, service: Service) {
+  const receiver = await startReceiver(t, 'hang');
+  const { instance_id } = await service.register({ webhook_url: receiver.url, timeout_s: 600 });
+  for (const meeting_id of MEETINGS) await service.join(meeting_id, instance_id, ['a']);
+  for (const meeting_id of MEETINGS) await service.send(meeting_id, { text: 'a question' });
+  await receiver.count(MEETINGS.length);
+  return { instance_id, receiver };
+}
+
+/** The node that makes the attempts, and another one that changes the instance. On SQLite both are the same. */
+async function startHouse(t: TestContext, engine: string): Promise<Service[]> {
+  return engine === 'SQLite' ? [await startService(t)] : ((await startTwoNodes(t)).slice(0, 2) as Service[]);
+}
+
+for (const engine of ['SQLite', 'PostgreSQL']) {
+  describe(`while all attempts of an instance hang (${engine}),`, () => {
+    test('it registers at another address: its pushes are made again there at once', async (t) => {
+      const nodes = await startHouse(t, engine);
+      const { instance_id } = await hangingInstance(t, nodes[0]!);
+      const receiver = await startReceiver(t);
+      const busy = await Promise.all(nodes.map(inFlight));
+      const other = nodes.find((_, i) => busy[i] === 0) ?? nodes[0]!;
+      await other.register({ instance_id, webhook_url: receiver.url, timeout_s: 600 });
+      await receiver.count(MEETINGS.length);
+    });
+
+    test('it is deleted: its attempts end', async (t) => {
+      const nodes = await startHouse(t, engine);
+      const { instance_id } = await hangingInstance(t, nodes[0]!);
+      const busy = await Promise.all(nodes.map(inFlight));
+      const other = nodes.find((_, i) => busy[i] === 0) ?? nodes[0]!;
+      const { status } = await other.request('DELETE', instancePath(instance_id));
+      assert.equal(status, 204);
+      await until(
+        'the attempts to end',
+        () => Promise.all(nodes.map(inFlight)),
+        (counts) => counts.every((count) => count === 0),
+      );
+    });
+
+    test('control: it registers at the same address: its attempts go on', async (t) => {
+      const [node] = await startHouse(t, engine);
+      const { instance_id, receiver } = await hangingInstance(t, node!);
+      await node!.register({ instance_id, webhook_url: receiver.url, timeout_s: 300 });
+      // A push to another instance ends, so the node has seen the change.
+      const { receiver: fine } = await node!.member(t, 'other');
+      await node!.settled(await node!.send('other', {}));
+      assert.equal(fine.requests.length, 1);
+      assert.equal(receiver.requests.length, MEETINGS.length);
+    });
+  });
+}
+
+describe('a partition that is released', () => {
+  /** Releases a partition with an attempt in flight. Its recipient is not in memory. */
+  function releasing() {
+    const clock = new VirtualClock();
+    const handed_over: ((instance_id: string) => boolean)[] = [];
+    const changes = new RemoteChanges({
+      clock,
+      timers: new TimerQueue(clock),
+      transport: { handOver: (isTaken: (instance_id: string) => boolean) => void handed_over.push(isTaken) },
+      recipients: { all: () => [], known: () => undefined },
+    } as unknown as RemoteChangesParts);
+    const partition = new Partition(partitionOf('i'), 1);
+    partition.attemptStarts();
+    changes.onReleasing(partition);
+    return { clock, partition, handed_over };
+  }
+
+  test('ends the long attempts to its instances after 5 s, even if they are no longer in memory', async () => {
+    const { clock, handed_over } = releasing();
+    await clock.advance(5 * SECOND - 1);
+    assert.equal(handed_over.length, 0);
+    await clock.advance(1);
+    const elsewhere = Array.from({ length: 100 }, (_, i) => `i${i}`).find(
+      (id) => partitionOf(id) !== partitionOf('i'),
+    )!;
+    assert.deepEqual(
+      handed_over.map((isTaken) => [isTaken('i'), isTaken(elsewhere)]),
+      [[true, false]],
+    );
+  });
+
+  test('ends none when its attempts have ended by then: the node may have taken the partition again', async () => {
+    const { clock, partition, handed_over } = releasing();
+    partition.attemptEnds();
+    await clock.advance(5 * SECOND);
+    assert.equal(handed_over.length, 0);
+  });
+});
