@@ -144,6 +144,37 @@ describe('the budget of a pair', () => {
     assert.deepEqual(await node.states(), [went, went, went, stopped, stopped, stopped, went]);
   });
 
+  test('counts what was delivered before the window was made longer', async (t) => {
+    const node = await startNode(t, { settings: { ...PAIRS, pair_limit: 3, pair_window_s: 10 } });
+    await node.meeting('m', 'i');
+    const say = (): Promise<unknown> => node.send('m', { from_agent: 'b', target_agents: ['a'] });
+    for (let k = 0; k < 2; k++) await say();
+    await node.clock.advance(MINUTE);
+    await node.crash();
+    // The node now reads what was delivered in the last seconds, and not what was delivered a minute ago.
+    await say();
+    await node.clock.advance(SECOND);
+    await node.setMeeting('m', { pair_window_s: 600 });
+    await say();
+    await node.clock.advance(SECOND);
+    assert.deepEqual(await node.states(), ['delivered', 'delivered', 'delivered', 'cancelled pair_limit']);
+  });
+
+  test('counts what was delivered while pairs had no limit', async (t) => {
+    const node = await startNode(t, { settings: { ...PAIRS, pair_limit: 3 } });
+    await node.meeting('m', 'i');
+    const say = (): Promise<unknown> => node.send('m', { from_agent: 'b', target_agents: ['a'] });
+    await say();
+    await node.clock.advance(SECOND);
+    await node.setMeeting('m', { pair_limit: 0 });
+    for (let k = 0; k < 2; k++) await say();
+    await node.clock.advance(SECOND);
+    await node.setMeeting('m', { pair_limit: 3 });
+    await say();
+    await node.clock.advance(SECOND);
+    assert.deepEqual(await node.states(), ['delivered', 'delivered', 'delivered', 'cancelled pair_limit']);
+  });
+
   test('does not count what was tried and superseded before it reached the machine', async (t) => {
     const node = await startNode(t, { settings: { ...PAIRS, pair_limit: 1 } });
     await node.register('i');

@@ -23,11 +23,12 @@ export interface LoopGuardParts extends HeadReadParts {
 /** The messages that a lane delivered lately, by pair. */
 interface Window {
   /**
-   * The window is valid only for the recipient with this number, and for limits up to `pair_limit`. Otherwise the
-   * window is read again. A reference to the recipient would keep an evicted recipient in memory.
+   * The window is valid only for the recipient with this number, and for limits up to these. Otherwise the window is
+   * read again. A reference to the recipient would keep an evicted recipient in memory.
    */
   recipient_no: number;
   pair_limit: number;
+  pair_window_s: number;
   /** The last delivery that was judged. */
   last_seq: number;
   /** By pair: the times at which the delivered messages were accepted, the newest last. */
@@ -55,7 +56,11 @@ export class LoopGuard {
     if (origin === null || origin.from_agent === null) return null;
     const limits = this.#parts.meetings.limitsOf(meeting_id);
     const { hops, from_agent } = origin;
-    if (!limitsPairs(limits)) return guardReason({ hops, accepted_at }, [], limits);
+    if (!limitsPairs(limits)) {
+      // The window is read again when pairs have a limit again, because this message is not noted in it.
+      this.#drop(keyOf(recipient, head));
+      return guardReason({ hops, accepted_at }, [], limits);
+    }
     const window = this.#windowOf(recipient, head, limits);
     if (window === null) return 'unknown';
     // The guard let this head pass before. The head is here again because the lane was read again.
@@ -81,12 +86,13 @@ export class LoopGuard {
   #rebuild(
     recipient: Recipient,
     head: LaneDelivery,
-    { pair_limit }: GuardLimits,
+    { pair_limit, pair_window_s }: GuardLimits,
     went: readonly AgentDelivery[],
   ): void {
     const window: Window = {
       recipient_no: recipient.number,
       pair_limit,
+      pair_window_s,
       last_seq: head.seq - 1,
       pairs: new Map(),
       times: 0,
@@ -104,9 +110,7 @@ export class LoopGuard {
   uncount(recipient: Recipient, delivery: LaneDelivery): void {
     const key = keyOf(recipient, delivery);
     const window = this.#windows.get(key);
-    if (window === undefined || delivery.seq > window.last_seq) return;
-    this.#times -= window.times;
-    this.#windows.delete(key);
+    if (window !== undefined && delivery.seq <= window.last_seq) this.#drop(key);
   }
 
   /**
@@ -118,24 +122,34 @@ export class LoopGuard {
     this.#times = 0;
   }
 
-  #windowOf(recipient: Recipient, head: LaneDelivery, { pair_limit }: GuardLimits): Window | null {
+  #windowOf(recipient: Recipient, head: LaneDelivery, { pair_limit, pair_window_s }: GuardLimits): Window | null {
     const key = keyOf(recipient, head);
-    let window = this.#windows.get(key);
-    if (window === undefined || window.recipient_no !== recipient.number || window.pair_limit < pair_limit) {
-      // Nothing comes before the first message of a meeting, so its window begins empty. Every other window must be
-      // read.
-      if (head.seq > 1) return null;
-      window = { recipient_no: recipient.number, pair_limit, last_seq: 0, pairs: new Map(), times: 0 };
-    }
+    const { number: recipient_no } = recipient;
+    const known = this.#windows.get(key);
+    const is_valid =
+      known !== undefined &&
+      known.recipient_no === recipient_no &&
+      known.pair_limit >= pair_limit &&
+      known.pair_window_s >= pair_window_s;
+    // Nothing comes before the first message of a meeting, so its window begins empty. Every other window must be read.
+    if (!is_valid && head.seq > 1) return null;
+    const window = is_valid
+      ? known
+      : { recipient_no, pair_limit, pair_window_s, last_seq: 0, pairs: new Map<string, number[]>(), times: 0 };
     this.#keep(key, window);
     return window;
   }
 
+  /** Keeps a window as the most recently used one. */
   #keep(key: string, window: Window): void {
-    const previous = this.#windows.get(key);
-    if (previous !== undefined && previous !== window) this.#times -= previous.times;
-    this.#windows.delete(key);
+    this.#drop(key);
     this.#windows.set(key, window);
+    this.#times += window.times;
+  }
+
+  #drop(key: string): void {
+    this.#times -= this.#windows.get(key)?.times ?? 0;
+    this.#windows.delete(key);
   }
 
   #note(window: Window, pair: string, at: number): void {
@@ -150,11 +164,10 @@ export class LoopGuard {
   }
 
   #forgetOldest(): void {
-    for (const [key, window] of this.#windows) {
+    for (const key of this.#windows.keys()) {
       // A window takes memory even without times.
       if (this.#times + this.#windows.size <= TIMES_MAX) break;
-      this.#times -= window.times;
-      this.#windows.delete(key);
+      this.#drop(key);
     }
   }
 }
