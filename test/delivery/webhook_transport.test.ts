@@ -760,6 +760,20 @@ describe('kept connections', { concurrency: true }, () => {
     assert.equal(requests, 3);
   });
 
+  test('a push is not sent again when its connection is cut more than a second later: the machine has probably seen it', async (t) => {
+    let ahead_ms = 0;
+    const receiver = await answering(t, (socket, request) => {
+      if (request === 1) return void socket.write(OK);
+      ahead_ms = 1_001;
+      socket.end();
+    });
+    const transport = transportFor(t, { now: () => performance.now() + ahead_ms });
+    await transport.push(pushTo(receiver.url));
+    const result = await transport.pushFor(pushTo(receiver.url), 60_000);
+    assert.deepEqual([result?.outcome, result?.detail], ['broken_response', 'connection closed without a response']);
+    assert.equal(receiver.sockets.length, 1);
+  });
+
   test('sending again happens within the same deadline', async (t) => {
     const receiver = await answering(t, (socket, request) => {
       if (request === 1) socket.write(OK);

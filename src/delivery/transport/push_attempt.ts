@@ -17,6 +17,13 @@ import {
 } from './response.ts';
 import type { Push, PushResult, Stage, StageReport } from './transport.ts';
 
+/**
+ * How long after the request a cut of a kept connection means that the receiver closed it as unused. Such a cut comes
+ * within a round trip. A later cut comes while an agent thinks, for example from a proxy after 60 s: a push that is made
+ * again then would run the agent twice.
+ */
+const CLOSED_UNUSED_MS = 1_000;
+
 /** The parts that all pushes of a transport share. */
 export interface PushContext {
   readonly policy: EgressPolicy;
@@ -221,7 +228,8 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
     if (this.#settled) return;
     if (this.#status_code !== null) return this.#settleByStatus(false);
     const { socket, uses, has_responded } = this.#connection!;
-    if (uses > 0 && socket.destroyed && !has_responded && !this.#sent_again) return this.#sendAgain();
+    const is_soon = this.#context.now() - this.#stage_at_ms <= CLOSED_UNUSED_MS;
+    if (uses > 0 && socket.destroyed && !has_responded && is_soon && !this.#sent_again) return this.#sendAgain();
     if (error.code === 'UND_ERR_INVALID_ARG' || error.code === 'UND_ERR_NOT_SUPPORTED') {
       return this.#settle('unreachable', 'the request could not be made: one of its headers is not valid HTTP');
     }
