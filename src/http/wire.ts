@@ -161,15 +161,16 @@ export function wireDeliveryWithAttempts(row: DeliveryRow): Static<typeof Delive
 }
 
 /** The text of the response. It contains the message exactly as its sender wrote it, which JSON.parse could change. */
-export function messageText({ message_id, seq, accepted_at, target_agents, origin, message }: MessageRow): string {
-  const head = { message_id, seq, accepted_at: isoTime(accepted_at), target_agents };
+export function messageText(row: MessageRow): string {
+  const { message_id, seq, accepted_at, deliveries_queued, target_agents, origin, message } = row;
+  const head = { message_id, seq, accepted_at: isoTime(accepted_at), deliveries_queued, target_agents };
   const fields = JSON.stringify({ ...head, ...originFields(origin) });
   return `${fields.slice(0, -1)},"message":${message}}`;
 }
 
 /** The text of the response for a message that a search found, with its meeting. */
-export function foundMessageText({ meeting_id, deliveries_queued, ...message }: FoundMessage): string {
-  return `${JSON.stringify({ meeting_id, deliveries_queued }).slice(0, -1)},${messageText(message).slice(1)}`;
+export function foundMessageText({ meeting_id, ...message }: FoundMessage): string {
+  return `${JSON.stringify({ meeting_id }).slice(0, -1)},${messageText(message).slice(1)}`;
 }
 
 export function wireSent(message: AcceptedMessage): Static<typeof SentMessageSchema> {

@@ -90,7 +90,7 @@ const mayNotRead = async (): Promise<never> => {
 describe('the messages before a push', () => {
   const past = (seq: number, content: string, target_agents: string[] | null): RawMessage => {
     const message = rawJson(JSON.stringify({ content, order: 1 }).replace('1}', '12345678901234567890}'));
-    return { message_id: `msg_${seq}`, seq, accepted_at: '', target_agents, message };
+    return { message_id: `msg_${seq}`, seq, accepted_at: '', deliveries_queued: 1, target_agents, message };
   };
 
   test('are without those that were only for other agents', async () => {

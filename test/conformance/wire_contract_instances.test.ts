@@ -454,7 +454,7 @@ describe('the history of a meeting:', { concurrency: true }, () => {
     const [first, second] = answer.body.data;
     const { message: _, ...rest } = first ?? {};
     const { message_id, accepted_at } = sent;
-    assert.deepEqual(rest, { message_id, seq: 1, accepted_at, target_agents: null });
+    assert.deepEqual(rest, { message_id, seq: 1, accepted_at, deliveries_queued: 0, target_agents: null });
     assert.deepEqual(second?.target_agents, ['b', 'a']);
     assert.deepEqual(second?.message, { to: 'two' });
   });

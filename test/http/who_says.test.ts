@@ -43,9 +43,9 @@ describe('the sender of a message, and the message that it answers', { concurren
     assert.deepEqual(third, [['anna é'], 'b', undefined, '2']);
     const answer = { from_agent: 'anna é', in_reply_to: asked.message_id, hops: 1 };
     assert.deepEqual(await listed(meeting_id), [
-      { seq: 1, target_agents: null, message: {} },
-      { seq: 2, target_agents: null, ...answer, message: {} },
-      { seq: 3, target_agents: null, from_agent: 'b', hops: 2, message: {} },
+      { seq: 1, deliveries_queued: 1, target_agents: null, message: {} },
+      { seq: 2, deliveries_queued: 1, target_agents: null, ...answer, message: {} },
+      { seq: 3, deliveries_queued: 1, target_agents: null, from_agent: 'b', hops: 2, message: {} },
     ]);
     const events = await stream.some(3, ({ name }) => name === 'message.accepted');
     assert.deepEqual(

@@ -151,7 +151,8 @@ describe('changes without an attempt', () => {
       await why.getByText('it is paused', { exact: true }).waitFor();
       await trace.getByText('waiting: box is paused').waitFor();
       await service.patch('box', { is_active: true });
-      await why.getByText('it joined or was resumed after the message').waitFor();
+      const later = 'it joined or was resumed after the message, and would hear it later: its machine is not connected';
+      await why.getByText(later).waitFor();
       await trace.getByText('waiting for its machine to connect').waitFor();
     });
   });

@@ -1,6 +1,7 @@
 /** The parts of the page of a meeting beside the messages: members, composer, and the session of the reader. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import type { Delivery, MessageTrace, Page as ListOf } from '@convoke/sdk';
 import type { Page } from 'playwright-core';
 import { seriousIn } from '../support/axe.ts';
 import { follow, holdBack, stretchTimers, useVisitor } from '../support/browser.ts';
@@ -216,6 +217,58 @@ describe("a meeting's page", { concurrency: 2 }, () => {
       await page.waitForURL(/q=ro/);
       assert.equal(new URL(page.url()).hash, '#5');
       await fifth.waitFor();
+    });
+  });
+
+  test('says of a message whose deliveries are no longer kept that it went out, and not that no one received it', async (t) => {
+    const service = await startService(t);
+    await service.member(t, 'room', { registration: { instance_id: 'box', instance_name: 'GPU box' } });
+    await service.member(t, 'room', { registration: { instance_id: 'old', instance_name: 'Old laptop' } });
+    await service.send('room', { content: 'all gone' });
+    await service.send('room', { content: 'one gone' });
+    await service.send('room', { content: 'for nobody' }, ['ghost']);
+    await visitor.visit(service.url, { path: '/meetings' }, async (page) => {
+      // Responds as the service does when a retention is over, which takes a minute at least.
+      const isKept = ({ seq, instance_id }: Delivery): boolean => seq === 2 && instance_id === 'box';
+      await page.route('**/api/v1/deliveries/?*', async (route) => {
+        const response = await route.fetch();
+        const list = (await response.json()) as ListOf<Delivery>;
+        await route.fulfill({ response, json: { ...list, data: list.data.filter(isKept) } });
+      });
+      await page.route('**/api/v1/messages/*/*', async (route) => {
+        const response = await route.fetch();
+        const trace = (await response.json()) as MessageTrace;
+        await route.fulfill({ response, json: { ...trace, deliveries: trace.deliveries.filter(isKept) } });
+      });
+      await follow(page, '/meetings/room');
+      const [gone, part, nobody] = [1, 2, 3].map((seq) => page.getByRole('article', { name: `Message ${seq}` }));
+      await gone!.getByText('It went to 2 instances. Its deliveries are no longer kept.').waitFor();
+      await part!.getByRole('button', { name: /^GPU box/ }).waitFor();
+      await part!.getByText('1 more is no longer kept').waitFor();
+      await nobody!.getByText('No one received it').waitFor();
+      assert.equal(await page.getByText('No one received it').count(), 1);
+      for (const [message, listed] of [
+        [gone!, 0],
+        [part!, 1],
+      ] as const) {
+        await message.getByRole('button', { name: /^Trace/ }).click();
+        const trace = message.getByRole('group', { name: /^Trace/ });
+        await trace.getByText('It went to 2 instances. Deliveries that are missing here are no longer kept.').waitFor();
+        await trace.getByText(`Not known: only ${listed} of its 2 deliveries are listed.`).waitFor();
+        assert.equal(await trace.getByText('would hear it').count(), 0);
+      }
+    });
+  });
+
+  test('says in the trace of a message to 60 machines that all of them got it', async (t) => {
+    const service = await startService(t);
+    const { url } = await startReceiver(t);
+    await crowd(service, url, 'room', 60);
+    await service.send('room', { content: 'to all' });
+    await visitor.visit(service.url, { path: '/meetings/room' }, async (page) => {
+      await page.getByRole('button', { name: 'Trace message 1' }).click();
+      await page.getByText('Every instance of the meeting got it.').waitFor();
+      assert.equal(await page.getByText('would hear it').count(), 0);
     });
   });
 

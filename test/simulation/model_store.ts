@@ -623,10 +623,11 @@ export class ModelStore implements StoreOperations {
         page.push(row);
       }
       if (after_seq === undefined) page.reverse();
-      const data = page.map(({ message_id, seq, accepted_at, target_agents, origin, message }) => ({
+      const data = page.map(({ message_id, seq, accepted_at, deliveries_queued, target_agents, origin, message }) => ({
         message_id,
         seq,
         accepted_at,
+        deliveries_queued,
         target_agents,
         origin,
         message,

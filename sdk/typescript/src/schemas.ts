@@ -361,8 +361,6 @@ export interface FieldError {
 export interface FoundMessage extends Message {
   /** The id of a meeting. */
   meeting_id: string;
-  /** How many instances get it. */
-  deliveries_queued: number;
 }
 
 /** One page of a search. */
@@ -669,6 +667,8 @@ export interface Message {
   seq: number;
   /** When it was stored. */
   accepted_at: string;
+  /** How many instances get it. Their deliveries are removed sooner than the message. */
+  deliveries_queued: number;
   /** The agents that it is for; null: all agents of the meeting. */
   target_agents: string[] | null;
   /** The agent that says it; absent: a person, or a program that is no agent. */

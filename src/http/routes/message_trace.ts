@@ -57,13 +57,12 @@ async function getMessage(
   const message = await store.messages.get(message_id);
   // A message of a meeting that the key may not see counts as missing.
   if (message === null || !maySeeMeeting(principal, message.meeting_id)) throw messageNotFound(message_id);
-  const { meeting_id, deliveries_queued, seq, trace } = message;
+  const { meeting_id, seq, trace } = message;
   const answered = await store.messages.answeredBy(message_id, ANSWERED_MAX);
   const answers = await answersTo(store.messages, message_id, meeting_id, answers_after ?? seq);
   const deliveries = await store.deliveries.list({ message_id, limit }, clock.now(), principal.visibility);
   const rest = JSON.stringify({
     meeting_id,
-    deliveries_queued,
     ...(trace !== null && { trace_id: traceIds(trace).trace_id }),
     answered: answered.map(wireBrief),
     ...answers,

@@ -1,7 +1,6 @@
 import Type from 'typebox';
 import { madeId, meetingId, MeetingId, named, timeInput } from './fields.ts';
 import { MessageSchema } from './messages.ts';
-import { MessageTraceSchema } from './message_trace.ts';
 import { seqGiven } from './messages.ts';
 import { cursor, limit, searchPageOf, textSearched } from './page.ts';
 
@@ -9,7 +8,6 @@ const FoundMessageSchema = Type.Object(
   {
     ...MessageSchema.properties,
     meeting_id: MeetingId,
-    deliveries_queued: MessageTraceSchema.properties.deliveries_queued,
   },
   named('FoundMessage', 'A message with its meeting.'),
 );

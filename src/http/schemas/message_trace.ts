@@ -23,7 +23,6 @@ export const MessageTraceSchema = Type.Object(
   {
     ...MessageSchema.properties,
     meeting_id: MeetingId,
-    deliveries_queued: Type.Integer({ description: 'How many instances get it.' }),
     trace_id: Type.Optional(
       Type.String({
         description: 'The trace that it belongs to, as in its traceparent: docs/traces.md; absent when there is none.',

@@ -12,6 +12,9 @@ export const MessageSchema = Type.Object(
     message_id,
     seq: Type.Integer({ description: 'The number of the message in its meeting, from 1.' }),
     accepted_at: time('When it was stored.'),
+    deliveries_queued: Type.Integer({
+      description: 'How many instances get it. Their deliveries are removed sooner than the message.',
+    }),
     target_agents: nullable(agentIds('Agent ids.'), 'The agents that it is for; null: all agents of the meeting.'),
     from_agent: Type.Optional(agentId('The agent that says it; absent: a person, or a program that is no agent.')),
     in_reply_to: Type.Optional(

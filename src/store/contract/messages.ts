@@ -71,6 +71,7 @@ export interface MessageRow {
   message_id: string;
   seq: number;
   accepted_at: number;
+  deliveries_queued: number;
   target_agents: string[] | null;
   origin: MessageOrigin | null;
   /** The sender's own JSON text. */
@@ -86,7 +87,6 @@ export interface MessageHead extends AcceptedMessage {
 /** A message with its meeting. */
 export interface FoundMessage extends MessageRow {
   meeting_id: string;
-  deliveries_queued: number;
   /** The trace that the message belongs to; null: none. */
   trace: TraceContext | null;
 }

@@ -11,6 +11,7 @@ import {
   type FoundRow,
   type HeadRow,
   pageOfHeads,
+  PAGED_COLUMNS,
   type PagedRow,
   pageOfMessages,
   SCANNED,
@@ -28,7 +29,7 @@ const EXISTS = statement('SELECT 1 FROM meetings WHERE meeting_id = $meeting_id'
  */
 const list = (order: 'ASC' | 'DESC') =>
   statement(`
-    SELECT message_no, seq, accepted_at, target_agents, message, from_agent, in_reply_to, hops FROM (
+    SELECT ${PAGED_COLUMNS} FROM (
       SELECT page.*, coalesce(sum(length(page.message)) OVER (ORDER BY page.seq ${order} ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING), 0) AS chars_before FROM (
         SELECT * FROM messages WHERE meeting_id = $meeting_id AND seq > $after_seq AND seq < $before_seq
         ORDER BY seq ${order} LIMIT $limit) page) cut

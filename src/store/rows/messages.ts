@@ -11,7 +11,11 @@ export type OriginColumns = Pick<MessagesTable, 'from_agent' | 'in_reply_to' | '
 
 /** The columns of a message that a list of the messages of a meeting reads. */
 export type PagedRow = OriginColumns &
-  Pick<MessagesTable, 'message_no' | 'seq' | 'accepted_at' | 'target_agents' | 'message'>;
+  Pick<MessagesTable, 'message_no' | 'seq' | 'accepted_at' | 'deliveries_queued' | 'target_agents' | 'message'>;
+
+/** The columns of a PagedRow. */
+export const PAGED_COLUMNS =
+  'message_no, seq, accepted_at, deliveries_queued, target_agents, message, from_agent, in_reply_to, hops';
 
 export function originOf(
   { from_agent, in_reply_to, hops }: OriginColumns,
@@ -35,31 +39,32 @@ export function pageOfMessages(
   const data: MessageRow[] = [];
   let has_more = false;
   let chars = 0;
-  for (const { message_no, seq, accepted_at, target_agents, message, ...origin } of rows) {
-    chars += message.length;
+  for (const row of rows) {
+    chars += row.message.length;
     has_more = data.length === limit || (chars > chars_max && data.length > 0);
     if (has_more) break;
-    data.push(messageOf({ message_no, seq, accepted_at, target_agents, message, ...origin }, ids));
+    data.push(messageOf(row, ids));
   }
   if (!forward) data.reverse();
   return { data, has_more };
 }
 
 function messageOf(
-  { message_no, seq, accepted_at, target_agents, message, ...origin }: PagedRow,
+  { message_no, seq, accepted_at, deliveries_queued, target_agents, message, ...origin }: PagedRow,
   ids: IdCodec,
 ): MessageRow {
   return {
     message_id: ids.encode('msg', message_no),
     seq,
     accepted_at,
+    deliveries_queued,
     target_agents: targetsOf(target_agents, message_no),
     origin: originOf(origin, message_no, ids),
     message: storedObjectJson(message, 'messages', 'message', String(message_no)),
   };
 }
 
-export type FoundRow = PagedRow & Pick<MessagesTable, 'meeting_id' | 'deliveries_queued' | 'trace'>;
+export type FoundRow = PagedRow & Pick<MessagesTable, 'meeting_id' | 'trace'>;
 
 export const FOUND_COLUMNS = [
   'meeting_id',
@@ -78,8 +83,8 @@ export const FOUND_COLUMNS = [
 /** The bytes of the long columns of `m`. */
 export const MESSAGE_BYTES = 'octet_length(m.message) + coalesce(octet_length(m.target_agents), 0)';
 
-export function foundMessageOf({ meeting_id, deliveries_queued, trace, ...row }: FoundRow, ids: IdCodec): FoundMessage {
-  return { meeting_id, deliveries_queued, trace: storedTrace(trace, row.message_no), ...messageOf(row, ids) };
+export function foundMessageOf({ meeting_id, trace, ...row }: FoundRow, ids: IdCodec): FoundMessage {
+  return { meeting_id, trace: storedTrace(trace, row.message_no), ...messageOf(row, ids) };
 }
 
 export type BriefRow = OriginColumns & Pick<MessagesTable, 'message_no' | 'seq' | 'accepted_at'> & { excerpt: string };

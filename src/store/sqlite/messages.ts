@@ -20,6 +20,7 @@ import {
   type FoundRow,
   type HeadRow,
   pageOfHeads,
+  PAGED_COLUMNS,
   type PagedRow,
   pageOfMessages,
   SCANNED,
@@ -75,8 +76,6 @@ const HEADS_SINCE = `
     AND ($instance_id IS NULL OR EXISTS (SELECT 1 FROM deliveries
       WHERE delivery_no > m.message_no AND delivery_no <= m.message_no + m.deliveries_queued AND instance_id = $instance_id))
   ORDER BY message_no LIMIT $limit`;
-
-const MESSAGE_COLUMNS = 'message_no, seq, accepted_at, target_agents, message, from_agent, in_reply_to, hops';
 
 const FIND = `SELECT ${FOUND_COLUMNS.join(', ')} FROM messages WHERE message_no = ?`;
 
@@ -206,8 +205,8 @@ export function messageOperations(
       const rows = db
         .prepare(
           forward
-            ? `SELECT ${MESSAGE_COLUMNS} FROM messages WHERE meeting_id = ? AND seq > ? AND seq < ? ORDER BY seq LIMIT ?`
-            : `SELECT ${MESSAGE_COLUMNS} FROM messages WHERE meeting_id = ? AND seq > ? AND seq < ? ORDER BY seq DESC LIMIT ?`,
+            ? `SELECT ${PAGED_COLUMNS} FROM messages WHERE meeting_id = ? AND seq > ? AND seq < ? ORDER BY seq LIMIT ?`
+            : `SELECT ${PAGED_COLUMNS} FROM messages WHERE meeting_id = ? AND seq > ? AND seq < ? ORDER BY seq DESC LIMIT ?`,
         )
         .iterate(meeting_id, after_seq ?? 0, before_seq ?? Number.MAX_SAFE_INTEGER, limit + 1);
       return pageOfMessages(rows as Iterable<PagedRow>, { limit, chars_max, forward }, ids);

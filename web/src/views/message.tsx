@@ -43,7 +43,8 @@ export function MessageLine(props: MessageLineProps): JSX.Element {
 }
 
 function MessageView({ line, deliveries, names, thread, is_found, onJump }: MessageLineProps): JSX.Element {
-  const { seq, accepted_at, target_agents, from_agent, in_reply_to, message_id, from, text, json } = line;
+  const { seq, accepted_at, target_agents, from_agent, in_reply_to, from, text, json } = line;
+  const { message_id, deliveries_queued } = line;
   const [opened, setOpened] = useState<string | null>(null);
   const [is_raw, setRaw] = useState(false);
   const [is_traced, setTraced] = useState(false);
@@ -92,6 +93,7 @@ function MessageView({ line, deliveries, names, thread, is_found, onJump }: Mess
         deliveries={deliveries}
         names={names}
         message_id={message_id}
+        deliveries_queued={deliveries_queued}
         seq={seq}
         opened={opened}
         onOpen={setOpened}
@@ -153,6 +155,7 @@ interface MarksProps {
   deliveries: readonly Delivery[] | null;
   names: ReadonlyMap<string, string>;
   message_id: string;
+  deliveries_queued: number;
   seq: number;
   opened: string | null;
   onOpen: (delivery_id: string | null) => void;
@@ -161,12 +164,23 @@ interface MarksProps {
 }
 
 /** One mark for each instance that got the message, showing the state of the delivery. */
-function Marks({ deliveries, names, message_id, seq, opened, onOpen, is_traced, onTrace }: MarksProps): JSX.Element {
+function Marks(props: MarksProps): JSX.Element {
+  const { deliveries, names, message_id, deliveries_queued, seq, opened, onOpen, is_traced, onTrace } = props;
   if (deliveries === null) {
     return (
       <a class="marks-more" href={addressOf(['deliveries'], { message_id })}>
         Deliveries
       </a>
+    );
+  }
+  // The service removes deliveries sooner than messages.
+  const removed = deliveries_queued - deliveries.length;
+  if (deliveries.length === 0 && removed > 0) {
+    return (
+      <p class="marks-none">
+        It went to {counted(removed, 'instance')}. {removed === 1 ? 'Its delivery is' : 'Its deliveries are'} no longer
+        kept.
+      </p>
     );
   }
   if (deliveries.length === 0) {
@@ -214,6 +228,7 @@ function Marks({ deliveries, names, message_id, seq, opened, onOpen, is_traced, 
           </li>
         );
       })}
+      {removed > 0 && <li class="marks-none">{counted(removed, 'more is', 'more are')} no longer kept</li>}
     </ul>
   );
 }

@@ -12,11 +12,14 @@ import { WhyNot } from './why_not.tsx';
 
 type Brief = MessageTrace['answered'][number];
 
+/** The most deliveries of a message that are listed. */
+const DELIVERIES_MAX = 100;
+
 /** The messages that led to a message, its answers, and the agents that it woke. */
 export function Trace({ message_id, seq }: { message_id: string; seq: number }): JSX.Element {
   const query = useQuery(
     `trace ${message_id}`,
-    () => client.getMessage(message_id),
+    () => client.getMessage(message_id, { limit: DELIVERIES_MAX }),
     // A change of an instance or of the meeting changes why a delivery waits.
     ({ name }) =>
       name === 'message.accepted' ||
@@ -42,11 +45,18 @@ export function Trace({ message_id, seq }: { message_id: string; seq: number }):
             </>
           )}
           <h4>Whom it did not wake, and why</h4>
-          <WhyNot
-            meeting_id={value.meeting_id}
-            message={messageOf(value)}
-            got={value.deliveries.map(({ instance_id }) => instance_id)}
-          />
+          {value.deliveries.length < value.deliveries_queued ? (
+            <p class="faint">
+              Not known: only {value.deliveries.length} of its {value.deliveries_queued.toLocaleString('en')} deliveries
+              are listed.
+            </p>
+          ) : (
+            <WhyNot
+              meeting_id={value.meeting_id}
+              message={messageOf(value)}
+              got={value.deliveries.map(({ instance_id }) => instance_id)}
+            />
+          )}
         </>
       )}
     </div>
@@ -78,7 +88,8 @@ function Briefs({ title, empty, briefs }: { title: string; empty: string; briefs
   );
 }
 
-function Woken({ trace: { deliveries, deliveries_queued, message_id } }: { trace: MessageTrace }): JSX.Element {
+function Woken({ trace }: { trace: MessageTrace }): JSX.Element {
+  const { deliveries, deliveries_queued, deliveries_cursor, message_id } = trace;
   return (
     <>
       <h4>Whom it woke</h4>
@@ -93,10 +104,15 @@ function Woken({ trace: { deliveries, deliveries_queued, message_id } }: { trace
           <Foreign class="faint">{whyInWords(delivery) || delivery.state}</Foreign>
         </p>
       ))}
-      {deliveries_queued > deliveries.length && (
+      {deliveries_cursor !== null && (
         <a href={addressOf(['deliveries'], { message_id })}>
           All of them: it went to {counted(deliveries_queued, 'instance')}
         </a>
+      )}
+      {deliveries_cursor === null && deliveries_queued > deliveries.length && (
+        <p class="faint">
+          It went to {counted(deliveries_queued, 'instance')}. Deliveries that are missing here are no longer kept.
+        </p>
       )}
     </>
   );

@@ -33,6 +33,13 @@ export function hearsInWords({ pushed, why }: Pick<Explanation, 'pushed' | 'why'
   return pushed === 'later' ? `hears new messages later: ${WHY[why]}` : `hears nothing: ${WHY[why]}`;
 }
 
+/** Why a member without a delivery of a message has none, as far as the prediction for now says it. */
+function whyNotInWords({ pushed, why }: Pick<Explanation, 'pushed' | 'why'>): string {
+  if (pushed === 'no' && why !== null) return WHY[why];
+  const when = pushed === 'later' && why !== null ? `later: ${WHY[why]}` : 'now';
+  return `it joined or was resumed after the message, and would hear it ${when}`;
+}
+
 interface WhyNotProps {
   meeting_id: string;
   /** The message, as it would be sent again. */
@@ -61,11 +68,7 @@ export function WhyNot({ meeting_id, message, got }: WhyNotProps): JSX.Element {
           <a href={addressOf(['instances', instance_id])}>
             <Foreign class="clip">{instance_name || instance_id}</Foreign>
           </a>
-          <span class="faint">
-            {pushed === 'no' && why !== null
-              ? WHY[why]
-              : 'would hear it now: it joined or was resumed after the message'}
-          </span>
+          <span class="faint">{whyNotInWords({ pushed, why })}</span>
         </p>
       ))}
       {value.next_cursor !== null && <p class="faint">These are the first {MEMBERSHIPS_MAX} instances.</p>}

@@ -510,6 +510,8 @@ class FoundMessage(Model):
     """The number of the message in its meeting, from 1."""
     accepted_at: datetime
     """When it was stored."""
+    deliveries_queued: int
+    """How many instances get it. Their deliveries are removed sooner than the message."""
     target_agents: list[str] | None
     """The agents that it is for; null: all agents of the meeting."""
     from_agent: str | None = None
@@ -522,8 +524,6 @@ class FoundMessage(Model):
     message: JsonObject
     meeting_id: str
     """The id of a meeting."""
-    deliveries_queued: int
-    """How many instances get it."""
 
 
 class FoundMessagePage(Model):
@@ -857,6 +857,8 @@ class Message(Model):
     """The number of the message in its meeting, from 1."""
     accepted_at: datetime
     """When it was stored."""
+    deliveries_queued: int
+    """How many instances get it. Their deliveries are removed sooner than the message."""
     target_agents: list[str] | None
     """The agents that it is for; null: all agents of the meeting."""
     from_agent: str | None = None
@@ -907,6 +909,8 @@ class MessageTrace(Model):
     """The number of the message in its meeting, from 1."""
     accepted_at: datetime
     """When it was stored."""
+    deliveries_queued: int
+    """How many instances get it. Their deliveries are removed sooner than the message."""
     target_agents: list[str] | None
     """The agents that it is for; null: all agents of the meeting."""
     from_agent: str | None = None
@@ -919,8 +923,6 @@ class MessageTrace(Model):
     message: JsonObject
     meeting_id: str
     """The id of a meeting."""
-    deliveries_queued: int
-    """How many instances get it."""
     trace_id: str | None = None
     """The trace that it belongs to, as in its traceparent: docs/traces.md; absent when there is none."""
     answered: list[MessageBrief]
