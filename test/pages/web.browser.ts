@@ -148,6 +148,7 @@ describe('the pages', { concurrency: 3 }, () => {
       await composer.getByRole('button', { name: 'anna' }).click();
       await composer.getByText('GPU box').waitFor({ state: 'detached' });
       await service.leave('ears', off);
+      await composer.getByRole('button', { name: 'anna (not in this meeting)' }).click();
       await composer.getByText('GPU box').waitFor();
     });
   });

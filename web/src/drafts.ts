@@ -18,8 +18,6 @@ export interface Draft {
 export interface Begun {
   idempotency_key: string;
   created_at: string;
-  /** The present agents among the targets of the draft. */
-  targets: readonly string[];
 }
 
 const NO_DRAFT: Draft = { text: '', form: 'text', targets: [], begun: null };
@@ -51,16 +49,10 @@ export function draftOf(meeting_id: string): Draft {
   return { ...NO_DRAFT, ...drafts.get(keyOf(meeting_id)) };
 }
 
-/** The begun send of the draft, if it was for these agents: the next send repeats it. Null: the next send is new. */
-export function begunOf({ begun }: Draft, targets: readonly string[]): Begun | null {
-  // An agent may have joined or left since the first send.
-  return begun !== null && JSON.stringify(begun.targets) === JSON.stringify(targets) ? begun : null;
-}
-
-export function newSend(targets: readonly string[]): Begun {
+export function newSend(): Begun {
   const bytes = crypto.getRandomValues(new Uint8Array(KEY_BYTES));
   const idempotency_key = Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
-  return { idempotency_key, created_at: new Date().toISOString(), targets };
+  return { idempotency_key, created_at: new Date().toISOString() };
 }
 
 export function keepDraft(meeting_id: string, draft: Draft): void {

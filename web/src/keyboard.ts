@@ -19,6 +19,14 @@ export function endPrefix(): void {
 /** Whether the last link was followed with the keyboard: the focus then goes into the opened view. */
 export const followed = { by_keyboard: false };
 
+/**
+ * Whether a key was pressed for an input method, such as the Enter that confirms a Japanese word. Safari says so only
+ * with the key code 229, because its composition has ended by then.
+ */
+export function isForInputMethod({ isComposing, keyCode }: KeyboardEvent): boolean {
+  return isComposing || keyCode === 229;
+}
+
 /** Keys are shortcuts only while nobody writes in a field. */
 export function isWriting(target: EventTarget | null): boolean {
   return (

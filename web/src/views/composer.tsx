@@ -6,8 +6,10 @@ import { doing } from '../parts/notice.tsx';
 import { Choice } from '../parts/choice.tsx';
 import { client, inThisSession, may } from '../service.ts';
 import { filterBy, usePlace } from '../router.ts';
-import { counted } from '../format.ts';
-import { begunOf, type Draft, draftOf, keepDraft, newSend } from '../drafts.ts';
+import { counted, some } from '../format.ts';
+import { isForInputMethod } from '../keyboard.ts';
+import { Foreign } from '../parts/foreign.tsx';
+import { type Draft, draftOf, keepDraft, newSend } from '../drafts.ts';
 import { Hearers, whyNobody } from './hearers.tsx';
 import { Recipients } from './recipients.tsx';
 
@@ -32,11 +34,15 @@ export function Composer(props: ComposerProps): JSX.Element {
 
 function Writing({ meeting_id, members, onSent }: ComposerProps): JSX.Element {
   const [draft, setDraft] = useState(() => draftOf(meeting_id));
-  const { text, form } = draft;
+  const { text, form, targets } = draft;
   const [refusal, setRefusal] = useState<Refusal | null>(null);
   const [is_busy, setBusy] = useState(false);
   const agent_ids = [...new Set(members?.flatMap((member) => member.agent_ids))];
-  const targets = members === null ? draft.targets : draft.targets.filter((agent_id) => agent_ids.includes(agent_id));
+  // A chosen agent may have left. It stays chosen: if it were taken out, the message would go to others, at last to
+  // everybody.
+  const absent = members === null ? [] : targets.filter((agent_id) => !agent_ids.includes(agent_id));
+  // A send whose response was lost may be repeated all the same, because it is for the same agents as before.
+  const is_refused = absent.length > 0 && draft.begun === null;
   const latest = useRef(draft);
   const box = useRef<HTMLTextAreaElement>(null);
   const write = (changes: Partial<Draft>): void => {
@@ -55,11 +61,11 @@ function Writing({ meeting_id, members, onSent }: ComposerProps): JSX.Element {
   }, [to]);
 
   const send = async (): Promise<void> => {
-    if (is_busy || text.trim() === '') return;
+    if (is_busy || is_refused || text.trim() === '') return;
     setBusy(true);
     setRefusal(null);
     try {
-      const begun = begunOf(latest.current, targets) ?? newSend(targets);
+      const begun = latest.current.begun ?? newSend();
       const { idempotency_key, created_at } = begun;
       const message = form === 'json' ? parsed(text) : { content: text, created_at };
       const options = { idempotency_key, ...(targets.length > 0 && { target_agents: targets }) };
@@ -77,7 +83,7 @@ function Writing({ meeting_id, members, onSent }: ComposerProps): JSX.Element {
     }
   };
   const onKeyDown = (event: KeyboardEvent): void => {
-    if (event.key !== 'Enter' || event.isComposing) return;
+    if (event.key !== 'Enter' || isForInputMethod(event)) return;
     const is_send = form === 'json' ? event.ctrlKey || event.metaKey : !event.shiftKey;
     if (!is_send) return;
     event.preventDefault();
@@ -92,7 +98,7 @@ function Writing({ meeting_id, members, onSent }: ComposerProps): JSX.Element {
         void send();
       }}
     >
-      {agent_ids.length > 0 && (
+      {(agent_ids.length > 0 || absent.length > 0) && (
         <Recipients
           agent_ids={agent_ids}
           chosen={targets}
@@ -112,11 +118,18 @@ function Writing({ meeting_id, members, onSent }: ComposerProps): JSX.Element {
         onInput={(event) => write({ text: event.currentTarget.value })}
         onKeyDown={onKeyDown}
       />
-      {members !== null && <Hearers meeting_id={meeting_id} targets={targets} />}
-      {refusal !== null && (
+      {members !== null && !is_refused && <Hearers meeting_id={meeting_id} targets={targets} />}
+      {is_refused && (
+        <p class="refusal" role="alert">
+          <Foreign>{some(absent)}</Foreign> {absent.length === 1 ? 'is' : 'are'} not in this meeting, so nothing is
+          sent. Remove {absent.length === 1 ? 'it' : 'them'} from the recipients, or wait until{' '}
+          {absent.length === 1 ? 'it joins' : 'they join'}.
+        </p>
+      )}
+      {refusal !== null && !is_refused && (
         <p class="refusal" role="alert">
           {refusal.text}
-          {refusal.is_in_doubt && (begunOf(draft, targets) === null ? CHANGED : UNCHANGED)}
+          {refusal.is_in_doubt && (draft.begun === null ? CHANGED : UNCHANGED)}
         </p>
       )}
       <div class="composer-end">
@@ -132,7 +145,7 @@ function Writing({ meeting_id, members, onSent }: ComposerProps): JSX.Element {
         <span class="faint composer-hint">
           {form === 'json' ? 'Ctrl Enter sends' : 'Enter sends, Shift Enter breaks the line'}
         </span>
-        <button type="submit" class="button primary" aria-disabled={is_busy || text.trim() === ''}>
+        <button type="submit" class="button primary" aria-disabled={is_busy || is_refused || text.trim() === ''}>
           {targets.length === 0 ? 'Send to everybody' : `Send to ${counted(targets.length, 'agent')}`}
         </button>
       </div>

@@ -4,6 +4,7 @@ import { useEffect, useId, useState } from 'preact/hooks';
 import { ConvokeError, type FoundMessage, type Scope } from '@convoke/sdk';
 import { Dialog } from '../parts/dialog.tsx';
 import { Foreign } from '../parts/foreign.tsx';
+import { isForInputMethod } from '../keyboard.ts';
 import { errorOf, isAway, useQuery } from '../queries.ts';
 import { is_portal } from '../portal.ts';
 import { addressOf, go } from '../router.ts';
@@ -68,6 +69,8 @@ export function Palette({ places, onClose }: PaletteProps): JSX.Element {
     else if (!is_searching) setWanted(false);
   }, [is_wanted, is_searching]);
   const onKeyDown = (event: KeyboardEvent): void => {
+    // The keys choose among the candidates of the input method.
+    if (isForInputMethod(event)) return;
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (step !== undefined) setChosen(Math.max(0, Math.min(at + step, found.length - 1)));
     // Without this, Escape would only empty the field.

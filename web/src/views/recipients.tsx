@@ -1,6 +1,7 @@
 /** The choice of the recipients: everybody in the meeting, or some agents. */
 import type { JSX } from 'preact';
 import { useId, useState } from 'preact/hooks';
+import { isForInputMethod } from '../keyboard.ts';
 import { Foreign } from '../parts/foreign.tsx';
 
 /** Up to this many agents have a button each. For more, people type a name. */
@@ -9,8 +10,9 @@ const BUTTONS_MAX = 8;
 const SUGGESTED_MAX = 50;
 
 interface RecipientsProps {
+  /** The agents in the meeting. */
   agent_ids: readonly string[];
-  /** Empty: everybody. */
+  /** Empty: everybody. An agent that is not in the meeting is marked, and can only be removed. */
   chosen: readonly string[];
   onChange: (chosen: readonly string[]) => void;
   /**
@@ -21,7 +23,8 @@ interface RecipientsProps {
 }
 
 export function Recipients({ agent_ids, chosen, onChange, onPointed }: RecipientsProps): JSX.Element {
-  const shown = agent_ids.length > BUTTONS_MAX ? chosen : agent_ids;
+  const absent = chosen.filter((agent_id) => !agent_ids.includes(agent_id));
+  const shown = agent_ids.length > BUTTONS_MAX ? chosen : [...agent_ids, ...absent];
   const toggle = (agent_id: string): void =>
     onChange(chosen.includes(agent_id) ? chosen.filter((id) => id !== agent_id) : [...chosen, agent_id]);
   const onClick = (event: MouseEvent): void => {
@@ -37,11 +40,12 @@ export function Recipients({ agent_ids, chosen, onChange, onPointed }: Recipient
         <button
           key={agent_id}
           type="button"
-          class="chip"
+          class={absent.includes(agent_id) ? 'chip is-absent' : 'chip'}
           aria-pressed={chosen.includes(agent_id)}
           onClick={() => toggle(agent_id)}
         >
           <Foreign>{agent_id}</Foreign>
+          {absent.includes(agent_id) && <span class="unseen"> (not in this meeting)</span>}
         </button>
       ))}
       {agent_ids.length > BUTTONS_MAX && (
@@ -82,7 +86,7 @@ function OneMore({ agent_ids, onChoose }: { agent_ids: readonly string[]; onChoo
           else setTyped(value);
         }}
         onKeyDown={(event) => {
-          if (event.key !== 'Enter') return;
+          if (event.key !== 'Enter' || isForInputMethod(event)) return;
           event.preventDefault();
           const [only] = fitting;
           if (agent_ids.includes(typed)) choose(typed);
