@@ -361,6 +361,47 @@ describe('lists', { concurrency: 2 }, () => {
     });
   });
 
+  test('a list that could not be read again is read again without an event, and on a click', async (t) => {
+    const service = await startService(t);
+    const { instance_id } = await service.member(t, 'room');
+    await visitor.visit(service.url, { path: '/instances', allowed: /50[02]/ }, async (page) => {
+      await page.getByText('Live', { exact: true }).waitFor();
+      await linkOf(page, 0).waitFor();
+      const instances = '**/api/v1/instances/?*';
+      const rename = (instance_name: string) => service.patch(instance_id, { instance_name });
+      const problem = page.locator('.list-foot').getByRole('alert');
+      await page.route(instances, (route) => route.fulfill({ status: 502, body: 'Bad Gateway' }));
+      await rename('Second');
+      await problem.getByText('The service does not respond').waitFor();
+      await page.unroute(instances);
+      await page.getByRole('row', { name: 'Second' }).waitFor();
+      await problem.waitFor({ state: 'detached' });
+
+      const failure = { code: 'internal_error', detail: 'The cause is in the log.' };
+      await page.route(instances, (route) => route.fulfill({ status: 500, json: failure }));
+      await rename('Third');
+      await problem.getByText('The cause is in the log.').waitFor();
+      await page.unroute(instances);
+      await page.getByRole('button', { name: 'Try again' }).click();
+      await page.getByRole('row', { name: 'Third' }).waitFor();
+    });
+  });
+
+  test('the filters by time show the whole time, also where it has AM or PM', async (t) => {
+    const service = await startService(t);
+    const path = '/deliveries?since=2026-11-26T22:45:00.000Z';
+    await visitor.visit(service.url, { path, locale: 'en-US' }, async (page) => {
+      const field = page.getByLabel('Sent at or after');
+      await field.waitFor();
+      const widths = await field.evaluate((input) => {
+        const { width } = input.getBoundingClientRect();
+        input.style.width = 'max-content';
+        return [width, input.getBoundingClientRect().width];
+      });
+      assert.ok(widths[0]! >= widths[1]!, widths.join(' of '));
+    });
+  });
+
   test('a list whose next page is empty is searched further on a click, from where the last page ended', async (t) => {
     const service = await startService(t);
     const { instance_id } = await service.member(t, 'room', { behaviour: { status: 202 } });

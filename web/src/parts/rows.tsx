@@ -32,6 +32,8 @@ interface RowsProps<T> {
   rows: readonly T[];
   /** Why the rows are not up to date. */
   problem: ConvokeError | null;
+  /** Reads the rows again. */
+  again: () => void;
   columns: readonly Column<T>[];
   idOf: (row: T) => string;
   /** The address to which a row leads. */
@@ -222,6 +224,7 @@ export function Rows<T>(props: RowsProps<T>): JSX.Element {
       <ListFoot
         count={rows.length}
         problem={props.problem}
+        again={props.again}
         is_complete={is_complete}
         is_partly_sorted={sorted !== null && is_partly_sorted}
         news={news}

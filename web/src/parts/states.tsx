@@ -22,7 +22,7 @@ interface FailureProps {
 }
 
 /** Asks again while the service is away. The feed may stay connected meanwhile, and then no event says when to ask. */
-function useAgain({ problem, again }: FailureProps): void {
+export function useAgain({ problem, again }: FailureProps): void {
   usePoll(() => isAway(problem) && again(), AGAIN_MS);
 }
 

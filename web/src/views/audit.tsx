@@ -166,6 +166,7 @@ export function Audit({ seq }: { seq: string | null }): JSX.Element {
           label="Audit log"
           kind="audit"
           problem={problem}
+          again={again}
           list={list}
           rows={rows}
           columns={COLUMNS}

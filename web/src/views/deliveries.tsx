@@ -225,6 +225,7 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
           label="Deliveries"
           kind="deliveries"
           problem={problem}
+          again={again}
           list={key}
           rows={rows}
           columns={withTicks(COLUMNS, ticks, may_tick ? rows : [])}

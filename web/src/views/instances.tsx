@@ -138,6 +138,7 @@ export function Instances({ instance_id }: { instance_id: string | null }): JSX.
           label="Instances"
           kind="instances"
           problem={problem}
+          again={again}
           list={`instances ${health} ${q}`}
           rows={rows}
           columns={COLUMNS}

@@ -112,6 +112,7 @@ export function Keys({ key_id }: { key_id: string | null }): JSX.Element {
           label="Keys"
           kind="keys"
           problem={problem}
+          again={again}
           list="keys"
           rows={rows}
           columns={COLUMNS}

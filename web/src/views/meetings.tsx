@@ -99,6 +99,7 @@ export function Meetings({ meeting_id }: { meeting_id: string | null }): JSX.Ele
           label="Meetings"
           kind="meetings"
           problem={problem}
+          again={again}
           list={`meetings ${q}`}
           // Once all meetings are loaded, the meeting with the latest activity is first.
           rows={is_complete ? rows.toSorted(byActivity) : rows}

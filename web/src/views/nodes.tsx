@@ -88,6 +88,7 @@ export function Nodes({ node_id }: { node_id: string | null }): JSX.Element {
           label="Nodes"
           kind="nodes"
           problem={problem}
+          again={again}
           list="nodes"
           rows={value.data}
           columns={COLUMNS}
