@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Locator, Page } from 'playwright-core';
-import { OTHER_MACHINE, SLOW_FRAMES, stretchTimers, useVisitor } from '../support/browser.ts';
+import { follow, holdBack, OTHER_MACHINE, SLOW_FRAMES, stretchTimers, useVisitor } from '../support/browser.ts';
 import { startReceiver } from '../support/receiver.ts';
 import { membersPath, startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
@@ -66,6 +66,105 @@ describe('dialogs', { concurrency: 2 }, () => {
       });
     });
   }
+
+  test('the token of the first key stays when the sign-in with it fails, until the person has saved it', async (t) => {
+    const service = await startService(t);
+    await visitor.visit(service.url, { path: '/keys', allowed: /401|403|ERR_FAILED/ }, async (page) => {
+      // The test can let time pass at once.
+      await page.clock.install();
+      await page.goto(`${service.url}/keys`);
+      await page.route('**/api/v1/session/', (route) =>
+        route.request().method() === 'POST' ? route.abort() : route.continue(),
+      );
+      await page.getByRole('button', { name: 'Make a key' }).click();
+      await page.getByRole('button', { name: 'Make the key' }).click();
+      const dialog = page.getByRole('dialog', { name: 'Save this token' });
+      await dialog.getByText('the service does not respond').waitFor();
+      // The page asks for the keys again, and is refused.
+      const refused = page.waitForResponse((answer) => answer.status() === 401 && /\/keys\//.test(answer.url()));
+      await page.clock.runFor(11_000);
+      await (await refused).finished();
+      await page.evaluate('new Promise((resolve) => requestIdleCallback(resolve))');
+      assert.match(await dialog.getByLabel('the token', { exact: true }).innerText(), /^cvk_/);
+      await dialog.getByRole('button', { name: 'I’ve saved it' }).click();
+      await page.getByText('The service asks for a key now').waitFor();
+    });
+  });
+
+  test('a dialog whose request is running is closed by nothing, so a secret in the response is shown, and the page stays', async (t) => {
+    const service = await startService(t);
+    const { url: webhook_url } = await startReceiver(t);
+    await service.member(t, 'room', { registration: { instance_id: 'box' } });
+    await visitor.visit(service.url, { path: '/now', allowed: REFUSALS }, async (page) => {
+      /** Disturbs the dialog while a request is running, and returns the title of the dialog after the response. */
+      const disturbed = async (request: string, path: string): Promise<string> => {
+        const { held, release } = await holdBack(page, `**/api/v1/${request}`, 'POST');
+        const dialog = page.getByRole('dialog');
+        const title = await dialog.getByRole('heading').innerText();
+        await dialog.locator('button[type=submit]').click();
+        await held;
+        await disturb(page);
+        await page.goBack();
+        await page.waitForURL(`**${path}`);
+        assert.equal(await dialog.getByRole('heading').innerText(), title);
+        release();
+        await page.getByRole('heading', { name: title }).waitFor({ state: 'detached' });
+        const found = await dialog.getByRole('heading').innerText();
+        await dialog.getByRole('button', { name: /^I’ve/ }).click();
+        await dialog.waitFor({ state: 'detached' });
+        return found;
+      };
+      const open = async (path: string, button: string): Promise<void> => {
+        await follow(page, path);
+        await page.getByRole('button', { name: button }).click();
+      };
+
+      await open('/instances/box', 'Rotate the secret…');
+      assert.equal(await disturbed('instances/box/rotate-secret/', '/instances/box'), 'The new secret');
+
+      await follow(page, '/meetings/room');
+      await page.locator('.meeting-members > summary').click();
+      await page.getByRole('button', { name: 'Invite an agent' }).click();
+      await page.getByLabel('Agents').fill('anna');
+      assert.equal(await disturbed('invites/', '/meetings/room'), 'Send this link');
+
+      await open('/instances', 'Register');
+      await page.getByLabel('Instance id').fill('new');
+      await page.getByLabel('Webhook URL').fill(webhook_url);
+      assert.equal(await disturbed('instances/register/', '/instances'), 'Registered: save this secret');
+
+      await open('/keys', 'Make a key');
+      assert.equal(await disturbed('keys/', '/keys'), 'Save this token');
+
+      await page
+        .getByRole('link', { name: /^Open the key/ })
+        .first()
+        .click();
+      await page.getByRole('button', { name: 'Rotate…' }).click();
+      const path = new URL(page.url()).pathname;
+      assert.equal(await disturbed('keys/*/rotate/', path), 'Save this token');
+    });
+  });
+
+  test('a person who deletes an instance is on its page until the response, so the response moves them off no other page', async (t) => {
+    const service = await startService(t);
+    await service.member(t, 'room', { registration: { instance_id: 'box' } });
+    await visitor.visit(service.url, { path: '/meetings' }, async (page) => {
+      await page.getByRole('link', { name: 'Instances', exact: true }).click();
+      await page.getByRole('link', { name: 'Open A machine' }).click();
+      await page.getByRole('button', { name: 'Delete…' }).click();
+      const { held, release } = await holdBack(page, '**/api/v1/instances/box/', 'DELETE');
+      await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
+      await held;
+      await disturb(page);
+      await page.goBack();
+      await page.waitForURL('**/instances/box');
+      assert.equal(await page.getByRole('dialog').count(), 1);
+      release();
+      await page.waitForURL('**/instances');
+      assert.equal(await page.getByRole('dialog').count(), 0);
+    });
+  });
 
   for (const width of [1440, 390]) {
     test(`the token of the first key is shown whole at ${width} px, and only its own button closes it`, async (t) => {
@@ -276,6 +375,26 @@ describe('dialogs', { concurrency: 2 }, () => {
       await page.getByRole('dialog', { name: 'Registered: save this secret' }).waitFor();
       const notice = page.locator('[popover]').filter({ hasText: 'mine is registered.' });
       assert.equal(await isInFront(page, notice), true);
+    });
+  });
+
+  test('a notice is pressed in front of a dialog, and the dialog stays', async (t) => {
+    const service = await startService(t);
+    await service.member(t, 'room', { registration: { instance_id: 'box' } });
+    await visitor.visit(service.url, { path: '/instances/box' }, async (page) => {
+      await stretchTimers(page);
+      await page.getByRole('button', { name: 'Pause', exact: true }).click();
+      await page.getByText('Paused. Nothing is pending.', { exact: false }).first().waitFor();
+      await page.getByRole('button', { name: 'Edit…' }).click();
+      await page.getByRole('dialog').waitFor();
+      await page.getByRole('button', { name: 'Undo' }).click();
+      await page.getByRole('dialog').getByRole('status').getByText('Undone.').waitFor();
+      assert.equal((await service.instance('box')).webhook_enabled, true);
+      await page.getByRole('dialog').getByRole('button', { name: 'Close' }).first().click();
+      await page.getByRole('dialog').waitFor({ state: 'detached' });
+      await page.locator('.notice').getByText('Undone.').waitFor();
+      await page.locator('.notice').getByRole('button', { name: 'Close' }).click();
+      await page.locator('.notice').waitFor({ state: 'detached' });
     });
   });
 

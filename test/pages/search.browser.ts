@@ -108,7 +108,7 @@ describe('the search of the pages', { concurrency: 2 }, () => {
     const { instance_id } = await service.member(t, 'standup', { agent_ids: ['anna'] });
     await visitor.visit(service.url, { path: '/now', allowed: /422|503|ERR_FAILED/ }, async (page) => {
       await page.getByRole('heading', { name: 'Now', exact: true }).waitFor();
-      const said = page.getByRole('dialog').getByRole('status');
+      const said = page.getByRole('dialog').locator('.hint[role=status]');
       await page.keyboard.press('Control+k');
       await search(page).fill('x'.repeat(201));
       await said.getByText(/1 to 200 characters/).waitFor();

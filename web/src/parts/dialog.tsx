@@ -1,10 +1,10 @@
-import type { ComponentChildren, JSX } from 'preact';
-import { useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { type ComponentChildren, createContext, type JSX } from 'preact';
+import { useContext, useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { shown } from '../format.ts';
 import { errorOf, isAway } from '../queries.ts';
 import { Icon } from './icons.tsx';
 import { keepPlace } from '../router.ts';
-import { raiseNotices } from './notice.tsx';
+import { coverPage, Notices } from './notice.tsx';
 
 interface DialogProps {
   title: string;
@@ -14,22 +14,29 @@ interface DialogProps {
   is_kept?: boolean;
 }
 
+/** A form in a dialog says with this whether its request is running. */
+const FormState = createContext<(is_busy: boolean) => void>(() => {});
+
 /**
  * A dialog over the page: the browser keeps the focus in the dialog, and gives the focus back at the end. Escape and a
- * click beside the dialog close it, unless a secret that is shown once, or a written text, would be lost.
+ * click beside the dialog close it, unless a secret that is shown once, or a written text, would be lost. While the
+ * request of its form is running, nothing closes the dialog, because the response may have such a secret.
  */
-export function Dialog({ title, onClose, children, is_kept = false }: DialogProps): JSX.Element {
+export function Dialog({ title, onClose, children, is_kept: is_secret = false }: DialogProps): JSX.Element {
   const dialog = useRef<HTMLDialogElement>(null);
   const heading = useId();
   const [is_written, setWritten] = useState(false);
   const [is_asking, setAsking] = useState(false);
+  const [is_busy, setBusy] = useState(false);
+  const is_kept = is_secret || is_busy;
   // Takes the focus before the browser paints, so that keys typed right after the opening key go into the dialog.
   useLayoutEffect(() => {
     const focused_before = document.activeElement;
     dialog.current?.showModal();
     dialog.current?.querySelector<HTMLElement>(`form :is(${WRITTEN}), [role=combobox]`)?.focus();
-    raiseNotices();
+    const uncover = coverPage(dialog);
     return () => {
+      uncover();
       if (focused_before instanceof HTMLElement && focused_before.isConnected) focused_before.focus();
     };
   }, []);
@@ -66,15 +73,20 @@ export function Dialog({ title, onClose, children, is_kept = false }: DialogProp
       <div class="dialog-inner">
         <header class="dialog-head">
           <h2 id={heading}>{shown(title)}</h2>
-          {!is_kept && (
-            <button type="button" class="bare" onClick={() => dialog.current?.close()}>
+          {!is_secret && (
+            <button
+              type="button"
+              class="bare"
+              aria-disabled={is_busy}
+              onClick={() => !is_busy && dialog.current?.close()}
+            >
               <Icon name="close" />
               <span class="unseen">Close</span>
             </button>
           )}
         </header>
-        {children}
-        {is_asking && (
+        <FormState.Provider value={setBusy}>{children}</FormState.Provider>
+        {is_asking && !is_busy && (
           <div class="dialog-ask" role="alert">
             <span class="grow">Discard what you have entered?</span>
             <button type="button" class="button" onClick={() => setAsking(false)}>
@@ -86,6 +98,7 @@ export function Dialog({ title, onClose, children, is_kept = false }: DialogProp
           </div>
         )}
       </div>
+      <Notices dialog={dialog} />
     </dialog>
   );
 }
@@ -117,6 +130,13 @@ export function Form({
 }: FormProps): JSX.Element {
   const [refusal, setRefusal] = useState<string[] | null>(null);
   const [is_busy, setBusy] = useState(false);
+  const setFormState = useContext(FormState);
+  // Runs before the browser handles the next key.
+  useLayoutEffect(() => {
+    if (!is_busy) return;
+    setFormState(true);
+    return () => setFormState(false);
+  }, [is_busy]);
   const submit = async (event: Event): Promise<void> => {
     event.preventDefault();
     if (is_busy || !is_ready) return;

@@ -66,14 +66,23 @@ export async function doing<T>(
   }
 }
 
-/** Dialogs that were opened later than the notice cover the notice, until this function raises it. */
-export function raiseNotices(): void {
-  document.querySelector<HTMLElement>('.notice')?.hidePopover();
-  document.querySelector<HTMLElement>('.notice')?.showPopover();
+/** Names a dialog. */
+type DialogRef = { readonly current: HTMLDialogElement | null };
+
+/** The dialogs over the page, the topmost last. */
+const dialogs = new Observable<readonly DialogRef[]>([]);
+
+/** Moves the notice into a dialog, until the returned function is called: outside the topmost dialog nobody can press. */
+export function coverPage(dialog: DialogRef): () => void {
+  dialogs.value = [...dialogs.value, dialog];
+  return () => (dialogs.value = dialogs.value.filter((each) => each !== dialog));
 }
 
-export function Notices(): JSX.Element {
-  const now = useObservable(notice);
+/** @param dialog the dialog of these notices; absent: the page */
+export function Notices({ dialog }: { dialog?: DialogRef }): JSX.Element {
+  const found = useObservable(notice);
+  // The region is always there, because screen readers speak of what enters a region.
+  const now = useObservable(dialogs).at(-1) === dialog ? found : null;
   const box = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => box.current?.showPopover(), [now]);
   return (

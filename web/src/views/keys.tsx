@@ -1,5 +1,5 @@
 import type { JSX } from 'preact';
-import { useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 import { type ApiKey, type ApiKeyWithToken, ConvokeError, type Scope } from '@convoke/sdk';
 import { useList, usePoll, useQuery } from '../queries.ts';
 import { Id } from '../parts/copy.tsx';
@@ -248,6 +248,8 @@ function MakeDialog({ is_first, onClose }: { is_first: boolean; onClose: () => v
   const [instance_id, setInstance] = useState('');
   const [expires, setExpires] = useState('');
   const [made, setMade] = useState<ApiKeyWithToken | null>(null);
+  const [closed] = useState(() => Promise.withResolvers<void>());
+  useEffect(() => closed.resolve, []);
   const make = async (): Promise<void> => {
     if (scopes.length === 0) throw new ConvokeError('failed', 'Choose at least one scope.');
     const meeting_ids = idsOf(meetings);
@@ -259,15 +261,16 @@ function MakeDialog({ is_first, onClose }: { is_first: boolean; onClose: () => v
       ...(expires !== '' && { expires_at: new Date(expires).toISOString() }),
     });
     setMade(key);
+    if (!is_first) return;
     // After the first key, this page needs a session: sign in with that key.
-    if (is_first)
-      await signIn(key.token).then(
-        () => notify('From now on a key is needed; you are signed in with this one.'),
-        showProblem,
-      );
+    await signIn(key.token).then(
+      () => notify('From now on a key is needed; you are signed in with this one.'),
+      showProblem,
+    );
+    await closed.promise;
   };
-  // Until the page has signed in, the service refuses its requests. Such a refusal must not close the only view of the
-  // token.
+  // Until the page has signed in, which may fail, the service refuses its requests. Such a refusal must not close the
+  // only view of the token.
   const submit = (): Promise<void> => (is_first ? changingSession(make) : make());
   if (made !== null) return <TokenDialog made={made} onClose={onClose} />;
   return (
