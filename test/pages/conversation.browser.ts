@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Counts } from '@convoke/sdk';
 import type { Page } from 'playwright-core';
-import { useVisitor } from '../support/browser.ts';
+import { follow, openRequests, useVisitor } from '../support/browser.ts';
 import { leastCost } from '../support/least_cost.ts';
 import { type Service, startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
@@ -179,6 +179,72 @@ describe("a meeting's page", { concurrency: 2 }, () => {
       assert.equal(new URL(page.url()).hash, '');
       await page.goto(`${service.url}/meetings/far#5000`);
       await page.getByText('Message #5000 is not here').waitFor();
+    });
+  });
+
+  test('has its messages without a hole after somebody jumps and scrolls while the line is slow', async (t) => {
+    const service = await startService(t);
+    await say(service, 'far', 500);
+    await visitor.visit(service.url, { path: '/meetings/far' }, async (page) => {
+      const open = openRequests(page);
+      const isQuiet = () =>
+        until(
+          'all responses',
+          () => open().filter((url) => url.includes('/api/v1/') && !url.includes('/events/')),
+          (urls) => urls.length === 0,
+        );
+      await message(page, 500).waitFor();
+      await isQuiet();
+      const released = Promise.withResolvers<void>();
+      await page.route('**/far/messages/?*', async (route) => {
+        await released.promise;
+        await route.continue();
+      });
+      const asked = page.waitForRequest(/far\/messages\/\?.*before_seq=11&/);
+      await follow(page, '/meetings/far#10');
+      await asked;
+      // Wants the messages before those that are shown, which the jump is about to replace.
+      await scrollTo(page, 'top');
+      await page.evaluate('new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)))');
+      const grown = page.waitForResponse(/far\/messages\/\?.*limit=50/);
+      released.resolve();
+      await message(page, 10).waitFor();
+      // The messages that come before those of the jump.
+      assert.equal(new URL((await grown).url()).searchParams.get('before_seq'), '1');
+      await (await grown).finished();
+      await isQuiet();
+      const seqs = await drawn(page);
+      assert.deepEqual(
+        seqs,
+        Array.from(seqs, (_, i) => seqs[0]! + i),
+      );
+    });
+  });
+
+  test('opens on a line that is too slow for a page of large messages: it asks for fewer', async (t) => {
+    const service = await startService(t);
+    await say(service, 'large', 60);
+    await visitor.visit(service.url, { path: '/meetings', allowed: /ERR_FAILED/ }, async (page) => {
+      // The test can let time pass at once.
+      await page.clock.install();
+      await page.goto(`${service.url}/meetings`);
+      await page.getByText('Live', { exact: true }).waitFor();
+      const limits: number[] = [];
+      await page.route('**/large/messages/?*', async (route) => {
+        const limit = Number(new URL(route.request().url()).searchParams.get('limit'));
+        limits.push(limit);
+        // No response arrives whole within the timeout.
+        if (limit <= 10) await route.continue();
+      });
+      await follow(page, '/meetings/large');
+      await until(
+        'a request',
+        () => limits.length,
+        (count) => count === 1,
+      );
+      await page.clock.runFor(10_000);
+      await message(page, 60).waitFor();
+      assert.deepEqual([limits.slice(0, 2), (await drawn(page)).length], [[50, 10], 10]);
     });
   });
 

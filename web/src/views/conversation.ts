@@ -9,6 +9,13 @@ import { readable } from './readable.ts';
 /** How many messages a request asks for. */
 const PAGE = 50;
 /**
+ * When a response does not arrive whole in time, the next request asks for a fifth of the messages, because they may be
+ * large and the line slow. A whole page within QUICK_MS shows that five times as many arrive in time too.
+ */
+const FEWER = 5;
+const PAGE_MIN = 2;
+const QUICK_MS = 1500;
+/**
  * The most messages that are kept, and drawn. With more, each message that enters at one end removes a message at the
  * other end. The kept messages must fill the highest screen several times.
  */
@@ -71,6 +78,8 @@ export class Conversation {
   readonly #meeting_id: string;
   #changed = UNCHANGED;
   #newest_seq = 0;
+  /** The most messages that a request asks for. */
+  #page = PAGE;
   /** The message that the reader asked for last; null: the latest. A refresh opens it when nothing could be read before. */
   #wanted: number | null = null;
   /** The last step; the next step begins when this step has ended. */
@@ -154,15 +163,11 @@ export class Conversation {
   }
 
   earlier(): void {
-    const { lines, has_earlier } = this.stretch.value;
-    const first = lines?.[0];
-    if (first !== undefined && has_earlier) this.#grow(() => this.#earlier(first.seq));
+    if (this.stretch.value.has_earlier) this.#grow(() => this.#earlier());
   }
 
   later(): void {
-    const { lines, is_to_end } = this.stretch.value;
-    const last = lines?.at(-1);
-    if (last !== undefined && !is_to_end) this.#grow(() => this.#later(last.seq));
+    if (!this.stretch.value.is_to_end) this.#grow(() => this.#later());
   }
 
   #grow(step: () => Promise<void>): void {
@@ -222,8 +227,11 @@ export class Conversation {
     await this.#readDeliveries({ from, to: Infinity });
   }
 
-  async #earlier(before_seq: number): Promise<void> {
-    const { lines: more, has_more } = await this.#read({ before_seq, limit: PAGE });
+  async #earlier(): Promise<void> {
+    // Not the first message when the step was wanted: a step before this one may have replaced the stretch.
+    const first = this.stretch.value.lines?.[0];
+    if (first === undefined) return;
+    const { lines: more, has_more } = await this.#read({ before_seq: first.seq, limit: PAGE });
     const { lines, is_to_end } = this.stretch.value;
     const all = [...more, ...(lines ?? [])];
     const deliveries = await this.#deliveriesOf(more, ALL_CHANGED);
@@ -233,8 +241,10 @@ export class Conversation {
     );
   }
 
-  async #later(after_seq: number): Promise<void> {
-    const { lines: more, has_more } = await this.#read({ after_seq, limit: PAGE });
+  async #later(): Promise<void> {
+    const last = this.stretch.value.lines?.at(-1);
+    if (last === undefined) return;
+    const { lines: more, has_more } = await this.#read({ after_seq: last.seq, limit: PAGE });
     const deliveries = await this.#deliveriesOf(more, ALL_CHANGED);
     this.#append(more, { is_to_end: !has_more }, deliveries);
   }
@@ -271,11 +281,19 @@ export class Conversation {
     if (names.some((name) => after[name] !== before[name])) this.stretch.value = after;
   }
 
-  async #read(query: { after_seq?: number; before_seq?: number; limit: number }) {
+  async #read(query: ReadQuery): Promise<{ lines: Line[]; has_more: boolean }> {
+    const limit = Math.min(query.limit, this.#page);
+    const asked_at = performance.now();
     try {
-      const { data, has_more } = await client.listRawMessages(this.#meeting_id, query);
+      const { data, has_more } = await client.listRawMessages(this.#meeting_id, { ...query, limit });
+      const is_quick = data.length === this.#page && performance.now() - asked_at < QUICK_MS;
+      if (is_quick) this.#page = Math.min(PAGE, this.#page * FEWER);
       return { lines: data.map(lineOf), has_more };
     } catch (error) {
+      if (error instanceof ConvokeError && error.code === 'timeout' && limit > PAGE_MIN && !this.#is_gone) {
+        this.#page = Math.max(PAGE_MIN, Math.floor(limit / FEWER));
+        return this.#read(query);
+      }
       // The page was opened before the first message of the meeting.
       if (error instanceof ConvokeError && error.code === 'meeting_does_not_exist')
         return { lines: [], has_more: false };
@@ -308,6 +326,12 @@ export class Conversation {
     }
     return found;
   }
+}
+
+interface ReadQuery {
+  after_seq?: number;
+  before_seq?: number;
+  limit: number;
 }
 
 function lineOf({ message, ...record }: RawMessage): Line {
