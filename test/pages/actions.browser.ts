@@ -1,7 +1,7 @@
 /** What operators can do on the page that they read: resend, pause, edit, follow advice, and see a request. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
-import type { Delivery, Instance, MeetingInstance, Page as ListOf } from '@convoke/sdk';
+import type { Delivery, Instance, Meeting, MeetingInstance, Page as ListOf } from '@convoke/sdk';
 import { stretchTimers, useVisitor } from '../support/browser.ts';
 import { rpc, RPC_HEADERS } from '../support/mcp.ts';
 import { pushOf, Receiver, startReceiver } from '../support/receiver.ts';
@@ -331,6 +331,24 @@ describe('where one reads', { concurrency: 3 }, () => {
         const { is_active, webhook_enabled } = await service.instance(instance_id);
         assert.deepEqual([is_active, webhook_enabled], after, action);
       }
+    });
+  });
+
+  test('"Undo" of a raised limit gives the meeting back what it had: no limit of its own', async (t) => {
+    const service = await startService(t, { hop_limit: '1' });
+    await service.member(t, 'echo', { agent_ids: ['anna'] });
+    for (const content of ['one', 'two'])
+      await service.post('/api/v1/meetings/echo/messages/', { message: { content }, from_agent: 'ben' });
+    const limit = async (): Promise<number | null> =>
+      (await service.get<Meeting>('/api/v1/meetings/echo/')).body.hop_limit;
+    await visitor.visit(service.url, { path: '/meetings/echo' }, async (page) => {
+      await stretchTimers(page);
+      await page.getByRole('button', { name: 'Raise the limit to 2' }).click();
+      await page.getByText('The limit is 2.').waitFor();
+      assert.equal(await limit(), 2);
+      await page.getByRole('button', { name: 'Undo' }).click();
+      await page.getByText('Undone.').waitFor();
+      assert.equal(await limit(), null);
     });
   });
 

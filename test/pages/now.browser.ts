@@ -294,6 +294,33 @@ describe('the page Now', { concurrency: 2 }, () => {
     });
   });
 
+  test('a chart without values has no label but 0 on its scale', async (t) => {
+    const service = await startService(t);
+    await visitor.visit(service.url, { path: '/docs/' }, async (page) => {
+      await page.addInitScript(`
+        globalThis.labels = new Map();
+        const { fillText } = CanvasRenderingContext2D.prototype;
+        CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
+          const title = this.canvas.closest('section')?.querySelector('h2').textContent;
+          labels.set(title, [...(labels.get(title) ?? []), text]);
+          fillText.call(this, text, ...place);
+        };
+      `);
+      await page.goto(`${service.url}/now`);
+      const scale = async (title: string): Promise<string[]> => {
+        const drawn = await page.evaluate<string[]>(`labels.get(${JSON.stringify(title)}) ?? []`);
+        return [...new Set(drawn.filter((label) => label !== '' && !/^\d\d:\d\d/.test(label)))];
+      };
+      // The counts are there, and are 0.
+      await until(
+        'a scale of counts',
+        () => scale('Throughput per second'),
+        (labels) => labels.includes('1.0'),
+      );
+      assert.deepEqual(await scale('Latency, from acceptance to delivery'), ['0']);
+    });
+  });
+
   test('a time that the keyboard selects on a chart keeps its values while the chart goes on', async (t) => {
     const service = await startService(t);
     await service.member(t, 'room');

@@ -82,7 +82,7 @@ export function Chart({ title, at, lines, inWords, is_sparse = false, onSelect }
             incrs: [15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 14_400, 21_600],
             values: (_, ticks) => ticks.map((s) => timeOfDay(s * 1000).slice(-8, s % 60 === 0 ? -3 : undefined)),
           },
-          { ...axis, size: 54, values: (_, ticks) => labelsOf(ticks, inWords) },
+          { ...axis, size: 54, values: (chart, ticks) => labelsOf(ticks, hasValues(chart) ? inWords : () => '') },
         ],
         series: [
           {},
@@ -220,6 +220,11 @@ function niceTop(max: number | null): number {
   const steps = [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10];
   const step = steps.find((step) => step * power >= max * 1.02) ?? 12;
   return step * power;
+}
+
+/** Whether a chart has anything to draw. Without values its scale is arbitrary, so only the 0 has a label. */
+function hasValues({ data: [, ...lines] }: UPlot): boolean {
+  return lines.some((values) => values.some((value) => value !== null && value !== undefined));
 }
 
 /** The labels of an axis. A label that repeats the label below it is left out. */

@@ -37,7 +37,7 @@ export function Stopped({ meeting, again }: { meeting: Meeting; again: () => voi
   if (last === undefined) return null;
   const rule = last.reason === 'hop_limit' ? 'hop_limit' : 'pair_limit';
   const raised = Math.min(2 * limits[rule], LIMIT_MAX[rule]);
-  const limit = (to: number): Promise<unknown> => client.updateMeeting(meeting_id, { [rule]: to });
+  const limit = (to: number | null): Promise<unknown> => client.updateMeeting(meeting_id, { [rule]: to });
   const why =
     rule === 'hop_limit'
       ? `more than ${counted(limits.hop_limit, 'message')} of agents in a row`
@@ -68,7 +68,8 @@ export function Stopped({ meeting, again }: { meeting: Meeting; again: () => voi
             void doing(
               limit(raised),
               () => `The limit is ${raised}.`,
-              () => limit(limits[rule]).then(again),
+              // The limit of the meeting itself: null where it has none, and follows the setting.
+              () => limit(meeting[rule]).then(again),
             ).then(again)
           }
         >
