@@ -9,12 +9,10 @@ import { orReadAgain } from './in_doubt.ts';
 
 /** The most deliveries that one transaction drops. So a drop of a million deliveries delays nobody. */
 const DROP_BATCH = 2_000;
-/** After about this time a call responds and leaves the rest to the next call. Clients and proxies wait much longer. */
-const DROP_MS_MAX = 10_000;
 /** The most deliveries that one transaction queues again: other calls of the store wait some 10 ms for it. */
 const RECOVER_BATCH = 1_000;
-/** As long as DROP_MS_MAX, for the same reason. */
-const RECOVER_MS_MAX = 10_000;
+/** After about this time a call responds and leaves the rest to the next call. Our clients wait 10 s. */
+const PART_MS_MAX = 2_000;
 
 export interface DeliveryChangesParts {
   store: {
@@ -75,7 +73,7 @@ export class DeliveryChanges {
    */
   async recover(author: Author, of: Recovery, limit = Infinity): Promise<{ recovered: number; done: boolean } | null> {
     const { store, clock, expire_after_ms } = this.#parts;
-    const ends_at = clock.now() + RECOVER_MS_MAX;
+    const ends_at = clock.now() + PART_MS_MAX;
     let recovered = 0;
     // The first step writes the audit entry for all steps.
     let step: Pick<DeliveryStore, 'recover'> = author.storeFor().deliveries;
@@ -113,7 +111,7 @@ export class DeliveryChanges {
    */
   async drop(author: Author, of: Partial<LaneKey>): Promise<{ deliveries: number; done: boolean }> {
     const { store, engine, feed, clock } = this.#parts;
-    const ends_at = clock.now() + DROP_MS_MAX;
+    const ends_at = clock.now() + PART_MS_MAX;
     const waiting: Waiting = { ...of, up_to: await store.messages.last() };
     const waited = await store.deliveries.countWaiting(waiting, author.owner_scope);
     if (waited === 0) {

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import type { NewMessage } from '../../src/store/contract/messages.ts';
 import type { StoredMessage } from '../../src/store/contract/cluster.ts';
+import { TIMEOUT_MS } from '../../sdk/typescript/src/requests.ts';
 import { MINUTE, SECOND, startNode, type TestNode } from '../support/node.ts';
 import { HANGS, type RecordedPush } from '../support/scripted_transport.ts';
 
@@ -645,6 +646,21 @@ describe('a list of messages', () => {
       upTo(12).map((k) => 20 + k),
     );
     assert.ok(sizes.length > 1 && Math.max(...sizes) < 12, String(sizes));
+  });
+
+  test('ends long before its client gives up when the storage is slow, and says what is stored', async (t) => {
+    const node = await startNode(t);
+    node.meddle = (name) =>
+      name === 'messages.accept' ? new Promise((resolve) => node.clock.after(2 * SECOND, resolve)) : undefined;
+    let stored: boolean[] = [];
+    const results = node.engine.sendAll(upTo(500).map(() => node.sendOf('m')));
+    void results.then((each) => (stored = each.map(({ status }) => status === 'fulfilled')));
+    await node.clock.advance(TIMEOUT_MS - 2 * SECOND);
+    assert.deepEqual([stored.length, stored[0], stored.at(-1)], [500, true, false]);
+    node.meddle = null;
+    await node.clock.advance(MINUTE);
+    const first_failed = stored.indexOf(false);
+    assert.equal((await node.send('m')).seq, first_failed + 1);
   });
 
   test('ends where the storage fails, so that none of it overtakes what is sent again', async (t) => {

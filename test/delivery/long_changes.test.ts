@@ -1,17 +1,26 @@
 /** Changes that take many transactions, one after the other. */
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
+import { TIMEOUT_MS } from '../../sdk/typescript/src/requests.ts';
 import type { Author } from '../../src/changes/author.ts';
 import { DeliveryChanges, type DeliveryChangesParts } from '../../src/changes/deliveries.ts';
 import { Problem } from '../../src/domain/problem.ts';
 import { SetClock } from '../support/set_clock.ts';
 
+const STEP_MS = 100;
+
 /** A store in which there is always more to do. */
 function endless() {
   const done = { steps: 0 };
+  const clock = new SetClock();
+  const step = (): void => {
+    done.steps++;
+    clock.jump(STEP_MS);
+  };
   const deliveries = {
-    recover: async (_of, limit) => (done.steps++, { recovered: limit }),
-    drop: async (_of, limit) => (done.steps++, [{ instance_id: 'i', meeting_id: 'm', count: limit }]),
+    recover: async (_of, limit) => (step(), { recovered: limit }),
+    drop: async (_of, limit) => (step(), [{ instance_id: 'i', meeting_id: 'm', count: limit }]),
     countWaiting: async () => Infinity,
     get: async () => null,
   } satisfies DeliveryChangesParts['store']['deliveries'];
@@ -20,7 +29,7 @@ function endless() {
     store,
     engine: { deliveryRetried() {}, dropped: async () => {} },
     feed: { publish() {} },
-    clock: new SetClock(),
+    clock,
     expire_after_ms: 1,
   });
   /** The key is revoked after so many steps. */
@@ -36,7 +45,7 @@ function endless() {
   return { changes, done, authorFor };
 }
 
-const CHANGES: Record<string, (changes: DeliveryChanges, author: Author) => Promise<unknown>> = {
+const CHANGES: Record<string, (changes: DeliveryChanges, author: Author) => Promise<{ done: boolean } | null>> = {
   'a recovery': (changes, author) => changes.recover(author, { instance_id: 'i', delivery_ids: [] }),
   'a drop': (changes, author) => changes.drop(author, { instance_id: 'i' }),
 };
@@ -47,4 +56,15 @@ for (const [name, change] of Object.entries(CHANGES)) {
     await assert.rejects(change(changes, authorFor(3)), { code: 'api_key_revoked' });
     assert.equal(done.steps, 3);
   });
+
+  test(`${name} responds with a part long before the client of its author gives up`, async () => {
+    const { changes, done, authorFor } = endless();
+    assert.equal((await change(changes, authorFor(Infinity)))?.done, false);
+    assert.ok(done.steps > 1 && done.steps * STEP_MS <= TIMEOUT_MS / 2, String(done.steps));
+  });
 }
+
+test('the clients in TypeScript and in Python wait equally long', () => {
+  const text = readFileSync(new URL('../../sdk/python/src/convoke_agents/requests.py', import.meta.url), 'utf8');
+  assert.equal(Number(/^TIMEOUT_S = ([\d.]+)$/m.exec(text)?.[1]) * 1000, TIMEOUT_MS);
+});

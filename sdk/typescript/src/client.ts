@@ -93,6 +93,9 @@ const PULL_GRACE_MS = 10_000;
 /** The service gives a slow machine 30 s to respond to a test. */
 const TEST_TIMEOUT_MS = 40_000;
 
+/** An instance is deleted in one call. With a million pending deliveries that takes some 10 s. */
+const DELETE_TIMEOUT_MS = 60_000;
+
 export interface ConvokeClientOptions extends RequestsOptions, SendingOptions {}
 
 /** The API of Convoke, one method per operation. Every method throws {@link ConvokeError}. */
@@ -139,9 +142,10 @@ export class ConvokeClient {
     return this.#requests.call('PATCH', ['instances', instance_id], { ...options, body: changes }, 'instance_id');
   }
 
-  /** Deletes an instance and cancels its pending deliveries. */
+  /** Deletes an instance and cancels its pending deliveries. Waits for up to 60 s: they may be a million. */
   deleteInstance(instance_id: string, options?: CallOptions): Promise<void> {
-    return this.#requests.call('DELETE', ['instances', instance_id], { ...options }, null);
+    const timeout_ms = DELETE_TIMEOUT_MS;
+    return this.#requests.call('DELETE', ['instances', instance_id], { ...options, timeout_ms }, null);
   }
 
   /** Reports that the instance is alive: ends its back-off, so that its backlog is sent at once. */

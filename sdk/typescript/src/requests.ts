@@ -2,7 +2,8 @@ import { ConvokeError, errorFromResponse, errorFromFailure, errorFromProxy } fro
 import { assertNumberOption } from './number_option.ts';
 import { pause, TIMER_MS_MAX } from './pause.ts';
 
-const TIMEOUT_MS = 10_000;
+/** The service responds to long changes part by part, each part within this time. */
+export const TIMEOUT_MS = 10_000;
 
 export interface RequestsOptions {
   /** The URL of Convoke, such as `http://127.0.0.1:8080`; a path in it is kept. */

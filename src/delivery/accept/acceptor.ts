@@ -47,10 +47,11 @@ const MESSAGE_OVERHEAD_BYTES = 512;
 /** The most messages of one list in one transaction. */
 const LIST_BATCH_MAX = 100;
 /**
- * How long the messages of one list may take to be stored. Messages that are not stored by then get 503 with
- * Retry-After.
+ * After this time no further transaction of a list begins, and the rest of the list gets 503 with Retry-After. The
+ * senders of a transaction of a stalled storage get an error after 5.75 s, and our clients wait 10 s. So a client learns
+ * which messages are stored.
  */
-const LIST_MS_MAX = 20_000;
+const LIST_MS_MAX = 4_000;
 
 const DAMAGED = 'A row that this message needs is damaged; the log of the service says which.';
 

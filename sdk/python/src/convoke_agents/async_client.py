@@ -14,7 +14,16 @@ from convoke_agents.given import given
 from convoke_agents.models import BackupProgress, Diagnosis, InviteWithLink, Message, RedeemedInvite, SentMessage
 from convoke_agents.number_option import check_number
 from convoke_agents.pull import AsyncPulling, OnConnection
-from convoke_agents.requests import TEST_TIMEOUT_S, TIMEOUT_S, AsyncRequests, Target, is_backup, read, segment
+from convoke_agents.requests import (
+    DELETE_TIMEOUT_S,
+    TEST_TIMEOUT_S,
+    TIMEOUT_S,
+    AsyncRequests,
+    Target,
+    is_backup,
+    read,
+    segment,
+)
 from convoke_agents.sending import (
     SEND_ATTEMPTS_MAX,
     RawJson,
@@ -128,6 +137,16 @@ class AsyncConvokeClient(AsyncOperations):
             if not page.has_more or not page.data:
                 return
             after_seq = page.data[-1].seq
+
+    async def delete_instance(self, instance_id: str) -> None:
+        """Deletes an instance and cancels its pending deliveries.
+
+        Waits for up to 60 s: they may be a million.
+
+        :param instance_id: The id of an instance.
+        """
+        path = f"/api/v1/instances/{segment(instance_id)}/"
+        await self._requests.call("DELETE", path, None, timeout_s=DELETE_TIMEOUT_S)
 
     async def test_webhook(self, *, instance_id: str) -> Diagnosis:
         """Sends one signed sample push and returns the result of each stage: `ConvokeClient.test_webhook`."""

@@ -26,6 +26,8 @@ TIMEOUT_S = 10.0
 _TIMEOUT_S_MIN = 0.001
 # The service gives a slow machine 30 s to respond to a test.
 TEST_TIMEOUT_S = 40.0
+# An instance is deleted in one call. With a million pending deliveries that takes some 10 s.
+DELETE_TIMEOUT_S = 60.0
 ATTEMPTS_MAX = 4
 # When a server asks for a longer pause, the SDK does not retry: the caller decides.
 RETRY_WAIT_S_MAX = 30
