@@ -99,24 +99,42 @@ export class DeliveryChanges {
     if (deliveries > 0) feed.publish(queuedEvent(queued, clock.wall()));
   }
 
-  /** How many deliveries `drop` would cancel now. */
-  async countWaiting({ owner_scope }: Author, of: Partial<LaneKey>): Promise<number> {
-    const { deliveries, messages } = this.#parts.store;
-    return deliveries.countWaiting({ ...of, up_to: await messages.last() }, owner_scope);
+  /** How many deliveries `drop` would cancel now, and its `up_to`. */
+  async countWaiting(
+    { owner_scope }: Author,
+    of: Partial<LaneKey>,
+    up_to?: string,
+  ): Promise<{ deliveries: number; up_to: string | null }> {
+    const waiting = await this.#waiting(of, up_to);
+    return {
+      deliveries: await this.#parts.store.deliveries.countWaiting(waiting, owner_scope),
+      up_to: waiting.up_to,
+    };
+  }
+
+  async #waiting(of: Partial<LaneKey>, up_to: string | undefined): Promise<Waiting> {
+    return { ...of, up_to: up_to ?? (await this.#parts.store.messages.last()) };
   }
 
   /**
-   * Cancels pending deliveries of an instance, of a meeting, or of a lane. One call does a part: call again until
-   * `done`. A message that is sent after the first call keeps its deliveries. A push in flight may still arrive.
+   * Cancels pending deliveries of an instance, of a meeting, or of a lane. One call does a part: call again with its
+   * `up_to` until `done`. A message that is sent after the first call keeps its deliveries. A push in flight may still
+   * arrive.
+   *
+   * @param up_to the message_id of the last message whose deliveries are cancelled; absent: the last one that is stored
    */
-  async drop(author: Author, of: Partial<LaneKey>): Promise<{ deliveries: number; done: boolean }> {
+  async drop(
+    author: Author,
+    of: Partial<LaneKey>,
+    up_to?: string,
+  ): Promise<{ deliveries: number; up_to: string | null; done: boolean }> {
     const { store, engine, feed, clock } = this.#parts;
     const ends_at = clock.now() + PART_MS_MAX;
-    const waiting: Waiting = { ...of, up_to: await store.messages.last() };
+    const waiting = await this.#waiting(of, up_to);
     const waited = await store.deliveries.countWaiting(waiting, author.owner_scope);
     if (waited === 0) {
       await author.record();
-      return { deliveries: 0, done: true };
+      return { deliveries: 0, up_to: waiting.up_to, done: true };
     }
     let deliveries = 0;
     // The first step writes the audit entry for all steps.
@@ -131,8 +149,9 @@ export class DeliveryChanges {
       for (const { count, ...lane } of lanes) {
         feed.publish(settledEvent({ ...lane, state: 'cancelled', reason: 'dropped', deliveries: count }, clock.wall()));
       }
-      if (dropped < DROP_BATCH) return { deliveries, done: true };
-      if (clock.now() >= ends_at) return { deliveries, done: false };
+      const part = { deliveries, up_to: waiting.up_to };
+      if (dropped < DROP_BATCH) return { ...part, done: true };
+      if (clock.now() >= ends_at) return { ...part, done: false };
       author.assertStanding();
     }
   }

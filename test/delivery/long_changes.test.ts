@@ -14,17 +14,23 @@ const STEP_MS = 100;
 function endless() {
   const done = { steps: 0 };
   const clock = new SetClock();
+  const dropped_up_to = new Set<string | null>();
+  let sent = 1;
   const step = (): void => {
     done.steps++;
     clock.jump(STEP_MS);
   };
   const deliveries = {
     recover: async (_of, limit) => (step(), { recovered: limit }),
-    drop: async (_of, limit) => (step(), [{ instance_id: 'i', meeting_id: 'm', count: limit }]),
+    drop: async ({ up_to }, limit) => {
+      step();
+      dropped_up_to.add(up_to);
+      return [{ instance_id: 'i', meeting_id: 'm', count: limit }];
+    },
     countWaiting: async () => Infinity,
     get: async () => null,
   } satisfies DeliveryChangesParts['store']['deliveries'];
-  const store = { deliveries, messages: { last: async () => 'msg_1' } };
+  const store = { deliveries, messages: { last: async () => `msg_${sent}` } };
   const changes = new DeliveryChanges({
     store,
     engine: { deliveryRetried() {}, dropped: async () => {} },
@@ -42,7 +48,7 @@ function endless() {
     },
     record: async () => {},
   });
-  return { changes, done, authorFor };
+  return { changes, done, authorFor, dropped_up_to, send: () => void sent++ };
 }
 
 const CHANGES: Record<string, (changes: DeliveryChanges, author: Author) => Promise<{ done: boolean } | null>> = {
@@ -63,6 +69,16 @@ for (const [name, change] of Object.entries(CHANGES)) {
     assert.ok(done.steps > 1 && done.steps * STEP_MS <= TIMEOUT_MS / 2, String(done.steps));
   });
 }
+
+test('the next part of a drop leaves the messages alone that were sent after the first part', async () => {
+  const { changes, authorFor, dropped_up_to, send } = endless();
+  const of = { instance_id: 'i' };
+  const first = await changes.drop(authorFor(Infinity), of);
+  send();
+  await changes.drop(authorFor(Infinity), of, first.up_to ?? undefined);
+  assert.deepEqual(dropped_up_to, new Set(['msg_1']));
+  assert.equal((await changes.drop(authorFor(Infinity), of)).up_to, 'msg_2', 'control');
+});
 
 test('the clients in TypeScript and in Python wait equally long', () => {
   const text = readFileSync(new URL('../../sdk/python/src/convoke_agents/requests.py', import.meta.url), 'utf8');

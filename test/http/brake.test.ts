@@ -41,13 +41,16 @@ describe('a brake', () => {
     t.after(() => stream.close());
     const { instance_id, receiver } = await service.member(t, 'loud');
     await service.request('PATCH', '/api/v1/meetings/loud/', { body: { paused: true } });
-    for (let k = 0; k < 3; k++) await service.send('loud', {});
+    const sent = [];
+    for (let k = 0; k < 3; k++) sent.push(await service.send('loud', {}));
+    const up_to = sent.at(-1)!.message_id;
     const ask = (body: object) => service.request<DroppedDeliveries>('POST', DROP, { body });
     const preview = await ask({ meeting_id: 'loud', dry_run: true });
-    assert.deepEqual(preview.body, { deliveries: 3, dry_run: true, done: true });
+    assert.deepEqual(preview.body, { deliveries: 3, up_to, dry_run: true, done: true });
     assert.equal((await ask({ meeting_id: 'quiet', dry_run: true })).body.deliveries, 0);
     assert.deepEqual((await ask({ meeting_id: 'loud', instance_id })).body, {
       deliveries: 3,
+      up_to,
       dry_run: false,
       done: true,
     });
@@ -72,6 +75,23 @@ describe('a brake', () => {
       'a metric',
       () => service.request('GET', '/metrics'),
       ({ text }) => text.includes('convoke_deliveries_settled_total{state="cancelled",reason="dropped"} 3'),
+    );
+  });
+
+  test('drops nothing of the messages after up_to, and counts none of them', async (t) => {
+    const service = await startService(t);
+    await service.member(t, 'loud');
+    await service.request('PATCH', '/api/v1/meetings/loud/', { body: { paused: true } });
+    const { message_id: up_to } = await service.send('loud', { n: 1 });
+    const later = await service.send('loud', { n: 2 });
+    for (const dry_run of [true, false]) {
+      const body = { meeting_id: 'loud', up_to, dry_run };
+      const dropped = await service.request<DroppedDeliveries>('POST', DROP, { body });
+      assert.deepEqual(dropped.body, { deliveries: 1, up_to, dry_run, done: true });
+    }
+    assert.deepEqual(
+      (await service.deliveriesOf(later)).map(({ state }) => state),
+      ['pending'],
     );
   });
 

@@ -632,6 +632,7 @@ describe('an error says what to do:', () => {
       allMessages: (c) => c.allMessages('m').next(),
       deleteInstance: (c) => c.deleteInstance('i'),
       recovering: (c) => c.recovering('i', {}).next(),
+      dropping: (c) => c.dropping({ meeting_id: 'm' }).next(),
       sendMessage: (c) => c.sendMessage('m', {}),
       sendReply: (c) => c.sendReply('cvr_x', 'hi'),
       'sendMessage that gathers': ({ base_url }) =>
@@ -689,6 +690,19 @@ describe('an error says what to do:', () => {
     const error = await failure(client.listInstances());
     assert.ok(!inspect(error, { depth: 20, showHidden: true }).includes('very-secret'));
   });
+});
+
+test('a drop continues part by part, each up to the message at which the first part ended', async (t) => {
+  const part = (deliveries: number, done: boolean): Answer => json(200, { deliveries, up_to: 'msg_9', done });
+  const { client, seen } = await start(t, inTurn(part(3, false), part(2, false), part(1, true)));
+  const dropped: number[] = [];
+  for await (const so_far of client.dropping({ meeting_id: 'm' })) dropped.push(so_far);
+  assert.deepEqual(dropped, [3, 5, 6]);
+  const next = { meeting_id: 'm', up_to: 'msg_9' };
+  assert.deepEqual(
+    seen.map(({ body }) => JSON.parse(body) as object),
+    [{ meeting_id: 'm' }, next, next],
+  );
 });
 
 describe('walking through pages:', () => {

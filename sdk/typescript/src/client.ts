@@ -443,11 +443,27 @@ export class ConvokeClient {
   }
 
   /**
-   * Cancels the waiting deliveries of an instance, or in a meeting; with `dry_run` it only counts them. Call it again
-   * while `done` is false.
+   * Cancels the waiting deliveries of an instance, or in a meeting; with `dry_run` it only counts them. One call may do
+   * only a part: see {@link dropping}.
    */
   dropDeliveries(input: DropDeliveriesInput, options?: CallOptions): Promise<DroppedDeliveries> {
     return this.#requests.call('POST', ['deliveries', 'drop'], { ...options, body: input }, 'deliveries');
+  }
+
+  /**
+   * As {@link dropDeliveries}, part by part, until none is left. Yields after each part how many were dropped so far.
+   * Messages that are sent after the first part keep their deliveries.
+   */
+  async *dropping(input: DropDeliveriesInput, options?: CallOptions): AsyncGenerator<number, void, undefined> {
+    let dropped = 0;
+    let of = input;
+    for (let done = false; !done;) {
+      const part = await this.dropDeliveries(of, options);
+      dropped += part.deliveries;
+      done = part.done;
+      if (part.up_to !== null) of = { ...of, up_to: part.up_to };
+      yield dropped;
+    }
   }
 
   /**

@@ -312,6 +312,8 @@ export interface DropDeliveriesInput {
   instance_id?: string | undefined;
   /** Drops the deliveries that wait in this meeting; with instance_id, only those for that instance. */
   meeting_id?: string | undefined;
+  /** Drops no deliveries of messages after this one. Absent: none of messages that are sent from now on. */
+  up_to?: string | undefined;
   /** Only count the deliveries that would be dropped. */
   dry_run?: boolean | undefined;
 }
@@ -320,9 +322,14 @@ export interface DropDeliveriesInput {
 export interface DroppedDeliveries {
   /** How many were dropped, or would be. */
   deliveries: number;
+  /**
+   * The last message whose deliveries are dropped: when `done` is false, the next call gives it as `up_to`. Null while
+   * no message is stored.
+   */
+  up_to: string | null;
   /** Whether they were only counted. */
   dry_run: boolean;
-  /** False when more deliveries wait: call again. */
+  /** False when more may be left: call again, with this `up_to`. */
   done: boolean;
 }
 

@@ -133,7 +133,7 @@ const DROP_DELIVERIES = {
     tags: ['deliveries'],
     summary: 'Cancel the waiting deliveries of an instance, or in a meeting',
     description:
-      'Cancels pending deliveries, with the reason `dropped`; they stay on record. With `dry_run` it only counts them. Messages that are sent meanwhile keep their deliveries, and a push that is in flight may still arrive. A key without the scope admin drops only the deliveries of its own instances. When `done` is false, call it again.',
+      'Cancels pending deliveries, with the reason `dropped`; they stay on record. With `dry_run` it only counts them. Messages that are sent meanwhile keep their deliveries, and a push that is in flight may still arrive. A key without the scope admin drops only the deliveries of its own instances. When `done` is false, call it again with the `up_to` of the response.',
     body: DropDeliveriesBody,
     response: responses({ 200: ['How many were dropped, or would be.', DroppedSchema], codes: [] }),
   },
@@ -141,14 +141,14 @@ const DROP_DELIVERIES = {
 
 async function dropDeliveries({ changes, audit_trail }: DeliveryContext, request: RequestFor<typeof DROP_DELIVERIES>) {
   const { principal, body } = request;
-  const { instance_id, meeting_id, dry_run = false } = body;
+  const { instance_id, meeting_id, up_to, dry_run = false } = body;
   if (instance_id === undefined && meeting_id === undefined)
     throw invalidField('instance_id', 'must be given, or meeting_id, or both');
   if (meeting_id !== undefined) assertMeeting(principal, meeting_id);
   const of = { ...(instance_id !== undefined && { instance_id }), ...(meeting_id !== undefined && { meeting_id }) };
   const author = audit_trail.authorOf(request);
-  if (dry_run) return { deliveries: await changes.deliveries.countWaiting(author, of), dry_run, done: true };
-  return { ...(await changes.deliveries.drop(author, of)), dry_run };
+  if (dry_run) return { ...(await changes.deliveries.countWaiting(author, of, up_to)), dry_run, done: true };
+  return { ...(await changes.deliveries.drop(author, of, up_to)), dry_run };
 }
 
 export function deliveryNotFound(delivery_id: string): Problem {

@@ -140,6 +140,9 @@ export const DropDeliveriesBody = Type.Object(
     meeting_id: Type.Optional(
       meetingId('Drops the deliveries that wait in this meeting; with instance_id, only those for that instance.'),
     ),
+    up_to: Type.Optional(
+      madeId('Drops no deliveries of messages after this one. Absent: none of messages that are sent from now on.'),
+    ),
     dry_run: flag('Only count the deliveries that would be dropped.'),
   },
   {
@@ -153,8 +156,12 @@ export const DropDeliveriesBody = Type.Object(
 export const DroppedSchema = Type.Object(
   {
     deliveries: Type.Integer({ description: 'How many were dropped, or would be.' }),
+    up_to: nullable(
+      madeId('A message_id.'),
+      'The last message whose deliveries are dropped: when `done` is false, the next call gives it as `up_to`. Null while no message is stored.',
+    ),
     dry_run: Type.Boolean({ description: 'Whether they were only counted.' }),
-    done: Type.Boolean({ description: 'False when more deliveries wait: call again.' }),
+    done: Type.Boolean({ description: 'False when more may be left: call again, with this `up_to`.' }),
   },
   named('DroppedDeliveries', 'How many pending deliveries were dropped.'),
 );

@@ -15,11 +15,10 @@ export function DropDialog({ of, onClose }: { of: DropDeliveriesInput; onClose: 
   const { value } = query;
   const drop = async (): Promise<void> => {
     let dropped = 0;
-    for (let done = false; !done;) {
-      const step = await inThisSession(client.dropDeliveries(of));
-      dropped += step.deliveries;
-      done = step.done;
-    }
+    const parts = client.dropping(of);
+    // Looks after each part whose session it is: the next person must not drop the rest.
+    for (let part = await inThisSession(parts.next()); part.done !== true; part = await inThisSession(parts.next()))
+      dropped = part.value;
     notify(`${counted(dropped, 'delivery', 'deliveries')} dropped.`);
     onClose();
   };

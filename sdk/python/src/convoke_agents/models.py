@@ -448,10 +448,13 @@ class DroppedDeliveries(Model):
 
     deliveries: int
     """How many were dropped, or would be."""
+    up_to: str | None
+    """The last message whose deliveries are dropped: when `done` is false, the next call gives it as `up_to`. Null
+    while no message is stored."""
     dry_run: bool
     """Whether they were only counted."""
     done: bool
-    """False when more deliveries wait: call again."""
+    """False when more may be left: call again, with this `up_to`."""
 
 
 WhyNotNow: TypeAlias = Literal["left", "inactive", "switched_off", "nobody_named", "is_sender", "wake", "hop_limit", "pair_limit", "paused", "connection", "back_off"]

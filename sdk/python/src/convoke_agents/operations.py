@@ -1020,6 +1020,7 @@ class Operations:
         *,
         instance_id: str | None = None,
         meeting_id: str | None = None,
+        up_to: str | None = None,
         dry_run: bool | None = None,
     ) -> DroppedDeliveries:
         """Cancel the waiting deliveries of an instance, or in a meeting.
@@ -1027,11 +1028,13 @@ class Operations:
         Cancels pending deliveries, with the reason `dropped`; they stay on record. With `dry_run` it only counts
         them. Messages that are sent meanwhile keep their deliveries, and a push that is in flight may still
         arrive. A key without the scope admin drops only the deliveries of its own instances. When `done` is
-        false, call it again.
+        false, call it again with the `up_to` of the response.
 
         :param instance_id: Drops the deliveries that wait for this instance.
         :param meeting_id: Drops the deliveries that wait in this meeting; with instance_id, only those for that
             instance.
+        :param up_to: Drops no deliveries of messages after this one. Absent: none of messages that are sent from
+            now on.
         :param dry_run: Only count the deliveries that would be dropped.
         """
         return self._requests.call(
@@ -1041,6 +1044,7 @@ class Operations:
             body=given(
                 instance_id=instance_id,
                 meeting_id=meeting_id,
+                up_to=up_to,
                 dry_run=dry_run,
             ),
         )

@@ -191,11 +191,10 @@ function dropCommand(): Command {
       }
       const client = clientFor(options);
       const of = { instance_id: instance, meeting_id: meeting };
-      const dropped = await client.dropDeliveries({ ...of, dry_run: !yes });
-      for (let { done } = dropped; !done;) {
-        const more = await client.dropDeliveries(of);
-        dropped.deliveries += more.deliveries;
-        done = dropped.done = more.done;
+      const dropped = await client.dropDeliveries({ ...of, dry_run: true });
+      if (yes) {
+        dropped.dry_run = false;
+        for await (dropped.deliveries of client.dropping({ ...of, up_to: dropped.up_to ?? undefined }));
       }
       if (options.json) {
         printJson(dropped);
