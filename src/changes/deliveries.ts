@@ -67,26 +67,29 @@ export class DeliveryChanges {
   }
 
   /**
-   * Queues deliveries of an instance again, at most `limit`. One call does a part: call it again with the same `of`
-   * until `done`. A delivery that was queued again is pending. So no later step queues it twice, and a stop between two
-   * steps loses no delivery. Null when there is no such instance.
+   * Queues deliveries of an instance again, at most `limit` of a period. One call does a part: call it again with the
+   * same `of` until `done`. A delivery that was queued again is pending, and fails again after the period. So no later
+   * step queues it twice, and a stop between two steps loses no delivery. Null when there is no such instance.
+   *
+   * One step queues all chosen deliveries: another step could queue some twice, because these may have failed again.
    */
   async recover(author: Author, of: Recovery, limit = Infinity): Promise<{ recovered: number; done: boolean } | null> {
     const { store, clock, expire_after_ms } = this.#parts;
     const ends_at = clock.now() + PART_MS_MAX;
+    const chosen = 'delivery_ids' in of ? of.delivery_ids.length : null;
     let recovered = 0;
     // The first step writes the audit entry for all steps.
     let step: Pick<DeliveryStore, 'recover'> = author.storeFor().deliveries;
     for (;;) {
       const now = clock.now();
-      const most = Math.min(RECOVER_BATCH, limit - recovered);
+      const most = chosen ?? Math.min(RECOVER_BATCH, limit - recovered);
       const recovering = step.recover(of, most, now, now + expire_after_ms, author.owner_scope);
       const made = await orReadAgain(recovering, () => this.#recovered(of.instance_id, 0));
       if (made === null) return null;
       step = store.deliveries;
       recovered += made.recovered;
       this.#recovered(of.instance_id, made.recovered);
-      if (made.recovered < most) return { recovered, done: true };
+      if (chosen !== null || made.recovered < most) return { recovered, done: true };
       if (recovered >= limit || clock.now() >= ends_at) return { recovered, done: false };
       author.assertStanding();
     }

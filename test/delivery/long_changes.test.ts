@@ -52,7 +52,7 @@ function endless() {
 }
 
 const CHANGES: Record<string, (changes: DeliveryChanges, author: Author) => Promise<{ done: boolean } | null>> = {
-  'a recovery': (changes, author) => changes.recover(author, { instance_id: 'i', delivery_ids: [] }),
+  'a recovery': (changes, author) => changes.recover(author, { instance_id: 'i', since_ms: 0, until_ms: 9 }),
   'a drop': (changes, author) => changes.drop(author, { instance_id: 'i' }),
 };
 

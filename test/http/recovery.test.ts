@@ -108,6 +108,26 @@ describe('a recovery', { concurrency: true }, () => {
     assert.deepEqual(rows.map(({ delivery_id }) => delivery_id).toSorted(), delivery_ids.toSorted());
   });
 
+  test('of chosen deliveries is one call, so a receiver that fails them again at once gets each once', async (t) => {
+    const { instance_id, failed, receiver } = await failing(service, t, 2);
+    receiver.behaviour = { status: 202 };
+    receiver.requests.length = 0;
+    const delivery_ids = failed.map(({ delivery_id }) => delivery_id);
+    const client = new ConvokeClient({ base_url: service.url });
+    const progress: number[] = [];
+    for await (const queued of client.recovering(instance_id, { delivery_ids, limit: 1 })) {
+      progress.push(queued);
+      await until(
+        'all to fail again',
+        () => listed(service, `instance_id=${instance_id}&state=failed`),
+        (rows) => rows.length === 2,
+      );
+      if (progress.length === 2) break;
+    }
+    assert.deepEqual(progress, [2]);
+    assert.deepEqual(numbersOf(receiver), [1, 2]);
+  });
+
   test('says how many messages it missed while it was switched off, and does not send them', async (t) => {
     const meeting_id = service.name('meeting');
     const since = new Date(Date.now() - 1_000).toISOString();

@@ -172,8 +172,9 @@ export class ConvokeClient {
   }
 
   /**
-   * As {@link recover}, part by part, `limit` deliveries in each, until none is left. Yields after each part how many
-   * were queued so far. To cancel, leave the loop. Deliveries that are queued already are still sent.
+   * As {@link recover}, part by part, `limit` deliveries in each, until none is left; `delivery_ids` are one part.
+   * Yields after each part how many were queued so far. To cancel, leave the loop. Deliveries that are queued already
+   * are still sent.
    *
    *     for await (const queued of client.recovering('laptop-anna', { since })) console.log(queued);
    */

@@ -885,7 +885,10 @@ export interface RecoverInput {
    * as they are.
    */
   delivery_ids?: string[] | undefined;
-  /** The most deliveries that this call queues again: a small limit shows the progress. */
+  /**
+   * With since: the most deliveries that this call queues again. A small limit shows the progress. One call queues all
+   * of delivery_ids.
+   */
   limit?: number | undefined;
   /**
    * Only count the deliveries that would be queued again, and the messages that the instance missed while it was

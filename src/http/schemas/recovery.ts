@@ -30,7 +30,8 @@ export const RecoverBody = Type.Object(
       Type.Integer({
         minimum: 1,
         maximum: RECOVERED_MAX,
-        description: 'The most deliveries that this call queues again: a small limit shows the progress.',
+        description:
+          'With since: the most deliveries that this call queues again. A small limit shows the progress. One call queues all of delivery_ids.',
         ...expected(`must be a whole number from 1 to ${RECOVERED_MAX}`),
       }),
     ),

@@ -388,7 +388,8 @@ class Operations:
         :param until: With since: only those that failed at or before this time. Absent, or later than now: now.
         :param delivery_ids: Instead of since: these deliveries of the instance, if they failed or were cancelled.
             Others in the list are left as they are.
-        :param limit: The most deliveries that this call queues again: a small limit shows the progress.
+        :param limit: With since: the most deliveries that this call queues again. A small limit shows the
+            progress. One call queues all of delivery_ids.
         :param dry_run: Only count the deliveries that would be queued again, and the messages that the instance
             missed while it was switched off.
         """
