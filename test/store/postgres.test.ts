@@ -25,7 +25,7 @@ import { openPostgresHere, POSTGRES_KEYS } from '../support/engines.ts';
 import { temporaryFile } from '../support/node.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import { PostgresServer } from '../support/postgres_server.ts';
-import { lane, meeting, messages, newMessage, register, settled } from '../support/store_contents.ts';
+import { lane, meeting, messages, NEVER, newMessage, register, settled } from '../support/store_contents.ts';
 import { TRACE } from '../support/store_commands.ts';
 import { until } from '../support/wait.ts';
 
@@ -1044,6 +1044,20 @@ for (const [done, text] of [
     const recover = () => store.deliveries.recover({ instance_id: 'i', since_ms: 0, until_ms: 30 }, 20, 1, 2);
     assert.deepEqual(await whileOther(text, recover), { recovered: 20 });
     assert.deepEqual(await recover(), { recovered: 9 });
+  });
+}
+
+for (const is_chosen of [false, true]) {
+  const which = is_chosen ? 'chosen deliveries' : 'a period';
+  test(`a recovery of ${which} leaves a delivery alone whose late result is written meanwhile`, async (t) => {
+    const { store, whileOneIsSettled } = await thirtyWaiting(t);
+    const pending = await lane(store, 'i', 'm');
+    await store.deliveries.expireLanes(null, 10, NEVER + 1, 1);
+    const delivery_ids = pending.map(({ delivery_id }) => delivery_id);
+    const of = { instance_id: 'i', ...(is_chosen ? { delivery_ids } : { since_ms: 0, until_ms: 1 }) };
+    const recovered = await whileOneIsSettled(() => store.deliveries.recover(of, 100, 2, NEVER));
+    assert.deepEqual(recovered, { recovered: 29 });
+    assert.equal((await store.deliveries.get(delivery_ids[0]!, 2))?.state, 'delivered');
   });
 }
 

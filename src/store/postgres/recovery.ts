@@ -33,14 +33,18 @@ const CHOSEN = `
   WHERE delivery_no = ANY ($delivery_nos::bigint[]) AND instance_id = $instance_id AND ${MAY_QUEUE_AGAIN} AND delivery_no >= $first_no
   ORDER BY delivery_no LIMIT $limit`;
 
-const requeued = (found: string) =>
-  statement(`${requeue(QUEUED_AGAIN)} state <> 'pending' AND delivery_no = ANY (ARRAY(${found}))`);
+/**
+ * @param may the condition under which `found` selects a delivery. PostgreSQL evaluates it again when another
+ * transaction wrote a late result meanwhile; what is in the subquery it does not evaluate again.
+ */
+const requeued = (found: string, may: string) =>
+  statement(`${requeue(QUEUED_AGAIN)} ${may} AND delivery_no = ANY (ARRAY(${found}))`);
 const counted = (found: string) => statement(`SELECT count(*) AS count FROM (${found}) found`);
 
 /** A cancellation that comes just after the expiry of its delivery leaves a cancelled delivery with `failed_at`. */
 const FAILED_IN = failedIn("failed_deliveries WHERE state = 'failed'", 'failed_at');
-const OF_TIME = { requeue: requeued(FAILED_IN), count: counted(FAILED_IN) };
-const OF_CHOSEN = { requeue: requeued(CHOSEN), count: counted(CHOSEN) };
+const OF_TIME = { requeue: requeued(FAILED_IN, "state = 'failed'"), count: counted(FAILED_IN) };
+const OF_CHOSEN = { requeue: requeued(CHOSEN, MAY_QUEUE_AGAIN), count: counted(CHOSEN) };
 
 export const RESET = statement(RESET_BACKOFF);
 const FIND_PRESENT = statement(PRESENT);
