@@ -87,6 +87,7 @@ END) NOT VALID
 CREATE INDEX deliveries_ended_badly ON deliveries USING btree (instance_id, failed_at) WHERE (failed_at IS NOT NULL);
 CREATE INDEX deliveries_noted_aside ON deliveries USING btree (partition_no, instance_id, next_attempt_at) WHERE ((noted = 1) AND (aside = 1));
 CREATE INDEX deliveries_noted_in_lane ON deliveries USING btree (partition_no, instance_id, meeting_id, seq) WHERE ((noted = 1) AND (aside = 0));
+CREATE INDEX deliveries_noted_in_meeting ON deliveries USING btree (partition_no, instance_id, meeting_id) WHERE ((noted = 1) AND (aside = 1));
 CREATE INDEX deliveries_of_instance ON deliveries USING btree (instance_id, delivery_no);
 
 CREATE TABLE encryption_keys (

@@ -70,6 +70,8 @@ CREATE TABLE deliveries (
 
 CREATE INDEX deliveries_aside ON deliveries (instance_id, next_attempt_at) WHERE state = 'pending' AND aside = 1;
 
+CREATE INDEX deliveries_aside_in_meeting ON deliveries (instance_id, meeting_id) WHERE state = 'pending' AND aside = 1;
+
 CREATE INDEX deliveries_failed ON deliveries (instance_id, settled_at) WHERE state = 'failed';
 
 CREATE INDEX deliveries_in_lane ON deliveries (instance_id, meeting_id, seq) WHERE state = 'pending' AND aside = 0;

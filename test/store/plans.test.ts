@@ -19,7 +19,9 @@ const SEED = 20_261_123;
 /** The tables that grow with the history. */
 const GROWING = ['deliveries', 'messages', 'idempotency_keys', 'audit_log'];
 /** The indexes that have only pending deliveries. */
-const OF_PENDING = ['deliveries_in_lane', 'deliveries_aside'];
+const OF_PENDING = ['deliveries_in_lane', 'deliveries_aside', 'deliveries_aside_in_meeting'];
+/** Matches statements that read the deliveries of an instance in one meeting. */
+const IN_MEETING = /\bd\.meeting_id = /;
 
 /**
  * Matches statements that read a growing table in the order of its numbers (message_no, delivery_no, id, seq) up to a
@@ -54,6 +56,8 @@ function faultsOf(sql: string): string[] {
   for (const { detail } of plan) {
     const [, how, name = '', index = ''] = /^(SCAN|SEARCH) (\w+)(?:.*? INDEX (\w+))?/.exec(detail) ?? [];
     const table = names.get(name) ?? name;
+    // An instance may have a million deliveries aside, in a thousand meetings.
+    if (index === 'deliveries_aside' && IN_MEETING.test(sql)) faults.push(detail);
     if (!GROWING.includes(table) || OF_PENDING.includes(index)) continue;
     if (how === 'SCAN' && !IN_ORDER.test(sql)) faults.push(detail);
     const reads_history =
@@ -112,9 +116,11 @@ test('no statement of SQLite reads the history to find a few rows', async (t) =>
 });
 
 test('control: statements that read the history are found', () => {
-  const of_instance = `SELECT count(*) FROM memberships s JOIN deliveries d ON d.instance_id = s.instance_id
-    AND d.meeting_id = s.meeting_id WHERE s.meeting_id = ?1 AND d.state = 'pending' AND d.aside = 1`;
-  assert.match(faultsOf(of_instance).join(), /deliveries_of_instance/);
+  const asideBy = (index: string) => `SELECT count(*) FROM memberships s JOIN deliveries d INDEXED BY ${index}
+    ON d.instance_id = s.instance_id AND d.meeting_id = s.meeting_id
+    WHERE s.meeting_id = ?1 AND d.state = 'pending' AND d.aside = 1`;
+  for (const index of ['deliveries_of_instance', 'deliveries_aside'])
+    assert.match(faultsOf(asideBy(index)).join(), new RegExp(index));
   const least = `SELECT min(delivery_no) FROM deliveries WHERE state = 'pending' AND aside = 0`;
   assert.deepEqual(faultsOf(least), ['SEARCH deliveries']);
   assert.match(faultsOf('SELECT count(*) FROM messages WHERE accepted_at < 1').join(), /SCAN messages/);

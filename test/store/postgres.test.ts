@@ -1050,12 +1050,12 @@ for (const [done, text] of [
 for (const is_chosen of [false, true]) {
   const which = is_chosen ? 'chosen deliveries' : 'a period';
   test(`a recovery of ${which} leaves a delivery alone whose late result is written meanwhile`, async (t) => {
-    const { store, whileOneIsSettled } = await thirtyWaiting(t);
+    const { store, whileOther } = await thirtyWaiting(t);
     const pending = await lane(store, 'i', 'm');
     await store.deliveries.expireLanes(null, 10, NEVER + 1, 1);
     const delivery_ids = pending.map(({ delivery_id }) => delivery_id);
     const of = { instance_id: 'i', ...(is_chosen ? { delivery_ids } : { since_ms: 0, until_ms: 1 }) };
-    const recovered = await whileOneIsSettled(() => store.deliveries.recover(of, 100, 2, NEVER));
+    const recovered = await whileOther(SETTLES_FIRST, () => store.deliveries.recover(of, 100, 2, NEVER));
     assert.deepEqual(recovered, { recovered: 29 });
     assert.equal((await store.deliveries.get(delivery_ids[0]!, 2))?.state, 'delivered');
   });

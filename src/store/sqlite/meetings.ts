@@ -76,11 +76,9 @@ export function meetingOperations(
         sql<number>`(SELECT coalesce(sum(max(0, min(s.agent_count, 1000))), 0) FROM memberships s WHERE s.meeting_id = m.meeting_id AND s.left_at IS NULL)`.as(
           'agent_count',
         ),
-        // Searches the index of lanes once for each membership: a meeting has few memberships, even if it has many
-        // deliveries. Names the index of the deliveries aside, because SQLite may otherwise read all deliveries of the
-        // instance.
+        // Searches two indexes once for each membership: a meeting has few memberships, even if it has many deliveries.
         sql<number>`(SELECT coalesce(sum((SELECT count(*) FROM deliveries d WHERE d.instance_id = s.instance_id AND d.meeting_id = m.meeting_id AND d.state = 'pending' AND d.aside = 0)
-          + (SELECT count(*) FROM deliveries d INDEXED BY deliveries_aside WHERE d.instance_id = s.instance_id AND d.meeting_id = m.meeting_id AND d.state = 'pending' AND d.aside = 1)), 0)
+          + (SELECT count(*) FROM deliveries d WHERE d.instance_id = s.instance_id AND d.meeting_id = m.meeting_id AND d.state = 'pending' AND d.aside = 1)), 0)
           FROM memberships s WHERE s.meeting_id = m.meeting_id)`.as('pending_deliveries'),
       ])
       .orderBy('m.meeting_id')

@@ -9,13 +9,14 @@
  * or of the messages of a meeting, are found without an index. An id is the tag of the data file, followed by such a
  * number.
  *
- * Every index of `deliveries` costs one more write for every delivery, so there are only four indexes. The first two
- * contain pending deliveries only, so a long history does not enlarge them. What each index is for:
+ * Every index of `deliveries` costs one more write for every delivery that it contains, so there are only five indexes.
+ * The first three contain pending deliveries only, so a long history does not enlarge them. What each index is for:
  *
- *   deliveries_in_lane       the next page of a lane, the lanes with a pending delivery, what expires, counts
- *   deliveries_aside         which deliveries aside are due, and when the next one is due
- *   deliveries_failed        recovery: the deliveries that failed since a time
- *   deliveries_of_instance   the list of an instance, newest first
+ *   deliveries_in_lane            the next page of a lane, the lanes with a pending delivery, what expires, counts
+ *   deliveries_aside              which deliveries aside are due, and when the next one is due
+ *   deliveries_aside_in_meeting   counts and drops: an instance may have a million deliveries aside in other meetings
+ *   deliveries_failed             recovery: the deliveries that failed since a time
+ *   deliveries_of_instance        the list of an instance, newest first
  *
  * The other indexes:
  *
@@ -347,5 +348,8 @@ export const MIGRATIONS: readonly string[] = [
   ALTER TABLE this_file ADD COLUMN held_ms INTEGER NOT NULL DEFAULT 0;
   ALTER TABLE this_file ADD COLUMN held_since INTEGER NOT NULL DEFAULT 0;
   ALTER TABLE this_file ADD COLUMN held_up_to TEXT;
+  `,
+  `
+  CREATE INDEX deliveries_aside_in_meeting ON deliveries (instance_id, meeting_id) WHERE state = 'pending' AND aside = 1;
   `,
 ];

@@ -11,7 +11,7 @@ type Place = (typeof PLACES)[number];
 
 /** Names the index. Otherwise SQLite may read all deliveries of the instance, and these may be a million. */
 const deliveriesIn = (aside: Place): string =>
-  `deliveries d INDEXED BY ${aside === 0 ? 'deliveries_in_lane' : 'deliveries_aside'}`;
+  `deliveries d INDEXED BY ${aside === 0 ? 'deliveries_in_lane' : 'deliveries_aside_in_meeting'}`;
 
 /** Every instance with pending deliveries in a meeting has a membership there, even if it has left. */
 const inMeeting = (aside: Place): string => `

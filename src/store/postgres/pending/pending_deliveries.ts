@@ -7,8 +7,8 @@
  * such a delivery must touch no index. So no index uses `state`. The indexes use two other columns, which stay as they
  * are when such a delivery is settled:
  *
- * - `noted` is 1 for a pending delivery that is aside, or that a sweep has found. The indexes
- *   `deliveries_noted_in_lane` and `deliveries_noted_aside` contain only noted deliveries.
+ * - `noted` is 1 for a pending delivery that is aside, or that a sweep has found. The indexes `deliveries_noted_…`
+ *   contain only noted deliveries.
  * - `failed_at` is `settled_at` of a failed delivery, for the index `deliveries_ended_badly`.
  *
  * A delivery that is pending and not noted is _fresh_. This is always true: a pending delivery is noted, or it is in
@@ -102,6 +102,7 @@ export const EXPIRED = ', noted = 0, failed_at = $wall_ms';
 export const NEW_INDEXES: Readonly<Record<string, string>> = {
   deliveries_noted_in_lane: 'deliveries (partition_no, instance_id, meeting_id, seq) WHERE noted = 1 AND aside = 0',
   deliveries_noted_aside: 'deliveries (partition_no, instance_id, next_attempt_at) WHERE noted = 1 AND aside = 1',
+  deliveries_noted_in_meeting: 'deliveries (partition_no, instance_id, meeting_id) WHERE noted = 1 AND aside = 1',
   deliveries_ended_badly: 'deliveries (instance_id, failed_at) WHERE failed_at IS NOT NULL',
 };
 
