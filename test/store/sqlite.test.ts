@@ -7,6 +7,8 @@ import { DatabaseSync } from 'node:sqlite';
 import { describe, test, type TestContext } from 'node:test';
 import { promisify } from 'node:util';
 import type { Store } from '../../src/store/store.ts';
+import { Database } from '../../src/store/sqlite/database.ts';
+import { openDataKeys } from '../../src/store/sqlite/encryption.ts';
 import { openSqliteStore } from '../../src/store/sqlite/open.ts';
 import { storedTimestamp } from '../../src/store/sqlite/timestamp.ts';
 import { openStoreHere, temporaryFile } from '../support/node.ts';
@@ -151,6 +153,23 @@ describe('the file', () => {
     storeHere(t, file);
     assert.ok(statSync(`${file}-wal`).size > 0);
   });
+});
+
+test('a file of 0.1.0 is rewritten by way of the disk, and not in memory', (t) => {
+  const db = new Database(temporaryFile(t));
+  t.after(() => db.close());
+  db.exec('UPDATE this_file SET plain_text_left = 1');
+  const tempStore = (): number => (db.prepare('PRAGMA temp_store').get() as { temp_store: number }).temp_store;
+  const [FILE, MEMORY] = [1, 2];
+  const exec = db.exec.bind(db);
+  const at_vacuum: number[] = [];
+  t.mock.method(db, 'exec', (sql: string) => {
+    if (sql === 'VACUUM') at_vacuum.push(tempStore());
+    exec(sql);
+  });
+  openDataKeys(db, { kind: 'memory' }, WALL);
+  assert.deepEqual(at_vacuum, [FILE]);
+  assert.equal(tempStore(), MEMORY, 'a commit makes no temporary file');
 });
 
 test('a read of deliveries aside passes those of paused meetings in bounded steps, and then finds the others', async (t) => {

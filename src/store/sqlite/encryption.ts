@@ -150,7 +150,10 @@ function removePlainText(db: Database): void {
   const { plain_text_left } = db.prepare('SELECT plain_text_left FROM this_file').get() as { plain_text_left: number };
   if (plain_text_left === 0) return;
   try {
+    // VACUUM writes the whole file into a temporary database, which may be larger than the memory.
+    db.exec('PRAGMA temp_store = FILE');
     db.exec('VACUUM');
+    db.exec('PRAGMA temp_store = MEMORY');
     db.exec('PRAGMA wal_checkpoint(TRUNCATE)');
     db.exec('UPDATE this_file SET plain_text_left = 0');
   } catch (error) {
