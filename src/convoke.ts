@@ -9,12 +9,10 @@
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
-import type { Logger } from 'pino';
 import type { Config } from './config/config.ts';
-import type { TraceSettings } from './config/traces.ts';
 import { isLoopbackHost } from './domain/host.ts';
 import { BoundedLog } from './delivery/bounded_log.ts';
-import { type Clock, eventLoopLoad, systemClock } from './delivery/clock.ts';
+import { eventLoopLoad, systemClock } from './delivery/clock.ts';
 import { Counts } from './delivery/counts.ts';
 import { DeliveryLog } from './delivery/delivery_log.ts';
 import { Engine } from './delivery/engine.ts';
@@ -50,10 +48,9 @@ import { Sessions } from './http/auth/sessions.ts';
 import { newNodeId, reachableUrlOf, urlOf } from './node/identity.ts';
 import { Notices } from './node/notices.ts';
 import { engineObserver, maintenanceObserver, partitionsObserver } from './node/observers.ts';
-import { entryOfStart, logFailure, warnOfClock, warnOfRefusedUrls } from './node/start.ts';
+import { entryOfStart, logFailure, type Surroundings, warnOfClock, warnOfRefusedUrls } from './node/start.ts';
 import { describeDamaged } from './store/rows/stored_values.ts';
 import { openStore } from './store/open.ts';
-import type { StartedThread } from './store/thread/thread_start.ts';
 import { DerivedSecrets } from './store/secrets/derived_secrets.ts';
 import { VERSION } from './version.ts';
 
@@ -89,18 +86,12 @@ export class NoKeyError extends Error {
 /**
  * Starts a node. When the promise resolves, the node serves requests.
  *
- * @param options.store_thread the result of `startStoreThread`; a new one when absent
  * @throws StoreError when the data file cannot be used; NoKeyError when other machines could use the service without a
  * key; the system's error when the port cannot be bound
  */
 export async function createConvoke(
   config: Config,
-  {
-    log: lines,
-    clock = systemClock(),
-    traces: trace_settings = null,
-    store_thread,
-  }: { log: Logger; clock?: Clock; traces?: TraceSettings | null; store_thread?: StartedThread },
+  { log: lines, clock = systemClock(), traces: trace_settings = null, store_thread, onStoreLost }: Surroundings,
 ): Promise<Convoke> {
   const log = new BoundedLog(lines, clock);
   const user_agent = `Convoke/${VERSION}`;
@@ -114,6 +105,7 @@ export async function createConvoke(
       damaged: (damaged) => log.error(damaged, describeDamaged(damaged)),
       changeUnreadable: (error) =>
         log.error({ err: error }, 'a notification of another node could not be read; everything is looked at again'),
+      lost: onStoreLost ?? ((error) => log.error({ err: error }, 'the store is lost: this node can do nothing more')),
     },
     store_thread,
   );

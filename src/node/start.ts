@@ -1,12 +1,31 @@
-/** The audit entry of a start, and its warnings. */
+/** What a start needs, its audit entry, and its warnings. */
+import type { Logger } from 'pino';
 import type { Config } from '../config/config.ts';
+import type { TraceSettings } from '../config/traces.ts';
 import type { Log } from '../delivery/bounded_log.ts';
+import type { Clock } from '../delivery/clock.ts';
 import { refusedUrls } from '../delivery/transport/stored_urls.ts';
 import type { EgressPolicy } from '../domain/address.ts';
 import type { NewAuditEntry } from '../domain/audit.ts';
 import type { Store } from '../store/store.ts';
 import { StoreError } from '../store/store_error.ts';
+import type { StartedThread } from '../store/thread/thread_start.ts';
 import { VERSION } from '../version.ts';
+
+/** What the program that starts a node gives it besides the configuration. */
+export interface Surroundings {
+  log: Logger;
+  clock?: Clock;
+  /** Null or absent: no traces are sent. */
+  traces?: TraceSettings | null;
+  /** The result of `startStoreThread`; a new one when absent. */
+  store_thread?: StartedThread;
+  /**
+   * Called when the thread of the store ended by itself. Then the node can do nothing any more, and the program may
+   * close it and start another. Absent: only the log says it.
+   */
+  onStoreLost?: (error: Error) => void;
+}
 
 /** The most instances with a refused URL that the log names at the start; it counts the others. */
 const REFUSED_URLS_NAMED_MAX = 20;

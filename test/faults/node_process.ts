@@ -118,7 +118,7 @@ export class NodeProcess {
   }
 
   /** Sends a signal; returns how the process ended, and how long that took. */
-  async end(signal: 'SIGTERM' | 'SIGKILL'): Promise<End> {
+  async end(signal: 'SIGTERM' | 'SIGKILL' | 'SIGUSR2'): Promise<End> {
     const from_ms = performance.now();
     this.child.kill(signal);
     await inTime('the end of the process', this.#ended);

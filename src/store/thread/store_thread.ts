@@ -93,6 +93,8 @@ export interface StoreObserver {
   damaged?(damaged: DamagedValue): void;
   /** A change by another node could not be read, so this node reads everything again. */
   changeUnreadable?(error: unknown): void;
+  /** The thread of the store ended by itself after the store was open. No call can succeed any more. */
+  lost?(error: Error): void;
 }
 
 type Nouns = Store & { cluster: ClusterStore; file: FileStore };
@@ -105,6 +107,8 @@ class Calls {
   readonly #free_ids: number[] = [];
   #outbox: Call[] = [];
   #failed: Error | null = null;
+  #is_open = false;
+  #is_closing = false;
   #pinging: Promise<void> | null = null;
   readonly stall: StallWatch;
   onChange: (change: Change) => void = () => {};
@@ -116,15 +120,19 @@ class Calls {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     this.opened = promise;
     const fail = (error: Error): void => {
+      const is_lost = this.#is_open && !this.#is_closing && this.#failed === null;
       this.#fail(error);
       reject(error);
+      if (is_lost) observer.lost?.(error);
     };
     onDamagedValue((damaged) => observer.damaged?.(damaged));
     worker.on(
       'message',
       (message: 'open' | Omit<Reply, 'id'> | Answer | { raw: never } | { damaged: DamagedValue }) => {
-        if (message === 'open') resolve();
-        else if ('raw' in message) {
+        if (message === 'open') {
+          this.#is_open = true;
+          resolve();
+        } else if ('raw' in message) {
           // A change may arrive before the store is open.
           this.#onRawChange(() => changeOf(message.raw), observer);
         } else if ('damaged' in message) {
@@ -143,7 +151,13 @@ class Calls {
     worker.on('error', (error) =>
       fail(new StoreError('STORE_THREAD', `the thread of the store died: ${error.message}`)),
     );
-    worker.on('exit', () => fail(new StoreError('STORE_CLOSED', 'the store is closed')));
+    worker.on('exit', () =>
+      fail(
+        this.#is_closing
+          ? new StoreError('STORE_CLOSED', 'the store is closed')
+          : new StoreError('STORE_THREAD', 'the thread of the store ended'),
+      ),
+    );
   }
 
   /** A message or a row of another node may be unreadable. Then this node reads everything again, and continues. */
@@ -214,6 +228,7 @@ class Calls {
 
   async close(): Promise<void> {
     if (this.#failed !== null) return;
+    this.#is_closing = true;
     if (this.#outbox.length > 0) this.#post();
     this.#worker.postMessage('close');
     await once(this.#worker, 'exit');

@@ -106,7 +106,15 @@ async function start(config: Config, log: Logger): Promise<Convoke> {
   const { settings: traces, warnings } = readTraces(process.env);
   for (const warning of warnings) log.warn(warning);
   if (traces !== null) log.info('traces are sent to the collector that the OTEL_ variables name');
-  return createConvoke(config, { log, traces, store_thread });
+  return createConvoke(config, {
+    log,
+    traces,
+    store_thread,
+    // Ends the process as every other defect does. Its service manager starts it again.
+    onStoreLost(error) {
+      throw error;
+    },
+  });
 }
 
 function announce(convoke: Convoke, config: Config, report: (line: string) => void): void {
