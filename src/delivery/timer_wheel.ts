@@ -6,6 +6,8 @@ const TICK_MS = 100;
 
 /** An entry that ends at a time, unless it is deleted first. */
 export abstract class WheelEntry extends ListNode {
+  /** The tick in which it ends; written by its wheel. */
+  tick = 0;
   /** Called when the time is up, at most once for each `add`. */
   abstract expire(): void;
 }
@@ -18,6 +20,8 @@ export abstract class WheelEntry extends ListNode {
 export class TimerWheel {
   readonly #clock: Clock;
   readonly #slots: IntrusiveList<WheelEntry>[];
+  /** Ticks are counted from here, so that they are small integers. */
+  readonly #started_at: number;
   /** The last tick whose entries have ended. */
   #ended = 0;
   #size = 0;
@@ -27,21 +31,26 @@ export class TimerWheel {
   /** @param delay_ms_max the longest delay that `add` takes */
   constructor(clock: Clock, delay_ms_max: number) {
     this.#clock = clock;
+    this.#started_at = clock.now();
     this.#slots = Array.from({ length: Math.ceil(delay_ms_max / TICK_MS) + 2 }, () => new IntrusiveList<WheelEntry>());
   }
 
   /** When the entry was added before, only the new time counts. */
   add(entry: WheelEntry, delay_ms: number): void {
-    const now = this.#clock.now();
+    const now_ms = this.#clock.now() - this.#started_at;
     // While the wheel is empty, no turn counts its ticks.
-    if (this.#size === 0) this.#ended = Math.floor(now / TICK_MS);
-    const tick = Math.ceil((now + delay_ms) / TICK_MS);
+    if (this.#size === 0) this.#ended = Math.floor(now_ms / TICK_MS);
     this.delete(entry);
-    this.#size++;
-    // The entry goes into the next slot at the earliest, and into the last slot of this round at the latest.
-    const latest = this.#ended + this.#slots.length - 1;
-    this.#slotOf(Math.min(Math.max(tick, this.#ended + 1), latest)).add(entry);
+    entry.tick = Math.ceil((now_ms + delay_ms) / TICK_MS);
+    this.#put(entry);
     this.#arm();
+  }
+
+  /** Puts an entry into its slot: into the next one at the earliest, and into the last of this round at the latest. */
+  #put(entry: WheelEntry): void {
+    const latest = this.#ended + this.#slots.length - 1;
+    this.#size++;
+    this.#slotOf(Math.min(Math.max(entry.tick, this.#ended + 1), latest)).add(entry);
   }
 
   delete(entry: WheelEntry): void {
@@ -66,7 +75,7 @@ export class TimerWheel {
 
   #turn(): void {
     this.#timer = null;
-    const now = Math.floor(this.#clock.now() / TICK_MS);
+    const now = Math.floor((this.#clock.now() - this.#started_at) / TICK_MS);
     // Even after a long pause of the process, one whole round of the wheel covers all entries.
     const to = Math.min(now, this.#ended + this.#slots.length);
     const due = new IntrusiveList<WheelEntry>();
@@ -78,7 +87,9 @@ export class TimerWheel {
     // Only now may `expire` add entries: they belong to ticks after this turn, however late it is.
     for (let entry = due.first; entry !== null; entry = due.first) {
       this.delete(entry);
-      entry.expire();
+      // When this turn was late, the last slot of its round was too early for an entry with the longest delay.
+      if (entry.tick > now) this.#put(entry);
+      else entry.expire();
     }
     if (this.#size > 0) this.#arm();
   }

@@ -506,6 +506,23 @@ test('an entry that is added while a late turn of the wheel ends another one has
   assert.deepEqual(ended, ['first', 'second', 'added']);
 });
 
+test('an entry that is added before a late turn of the wheel has its whole time, the longest as well', () => {
+  let now = 0;
+  const turns: (() => void)[] = [];
+  const clock = { now: () => now, after: (_: number, turn: () => void) => ({ cancel() {}, n: turns.push(turn) }) };
+  const wheel = new TimerWheel(clock as unknown as Clock, 600_000);
+  const ended: string[] = [];
+  wheel.add(new Entry('other', ended), 600_000);
+  // The turn that was due at 100 has not come yet.
+  now = 5_000;
+  wheel.add(new Entry('late', ended), 600_000);
+  for (const at of [5_000, 300_000, 600_000, 604_900, 605_000]) {
+    now = at;
+    for (const turn of turns.splice(0)) turn();
+    assert.deepEqual(ended, at < 600_000 ? [] : at < 605_000 ? ['other'] : ['other', 'late']);
+  }
+});
+
 test('what takes long in a turn of the wheel makes no entry miss its time', async () => {
   const clock = new VirtualClock();
   const ended: string[] = [];
