@@ -31,6 +31,10 @@ class Failed(Exception):
     """Try again: the service is not there, overloaded, or restarts."""
 
 
+class Missing(SystemExit):
+    """The service does not have this instance: somebody deleted it, or restored a backup without it."""
+
+
 class NoRedirect(urllib.request.HTTPRedirectHandler):
     """A redirect would take the key to another host."""
 
@@ -51,7 +55,8 @@ def call(path, body, timeout_s=10):
             return json.load(response)
     except urllib.error.HTTPError as error:
         if 400 <= error.code < 500 and error.code not in (408, 429):
-            sys.exit(f"refused: {error.code} {error.read().decode()}")
+            refusal = f"refused: {error.code} {error.read().decode()}"
+            raise Missing(refusal) if "instance_does_not_exist" in refusal else SystemExit(refusal)
         raise Failed(f"answered {error.code}", error.headers.get("retry-after"), error.code == 502) from error
     except TimeoutError as error:
         raise Failed(str(error), None, False) from error
@@ -111,20 +116,32 @@ def result_of(push, secret, done, agent):
 def serve(agent_id, meeting_ids, agent):
     secret = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
     about = {"instance_id": agent_id, "instance_name": agent_id, "agent_ids": [agent_id], "webhook_secret": secret}
-    insist("register/", about | {"transport": "pull", "replies": True})
-    for meeting_id in meeting_ids:
-        insist("join-meeting/", {"instance_id": agent_id, "meeting_id": meeting_id, "agent_ids": [agent_id]})
-    print(f"{agent_id} pulls", flush=True)
+
+    def enter():
+        insist("register/", about | {"transport": "pull", "replies": True})
+        for meeting_id in meeting_ids:
+            insist("join-meeting/", {"instance_id": agent_id, "meeting_id": meeting_id, "agent_ids": [agent_id]})
+        print(f"{agent_id} pulls", flush=True)
+
+    enter()
     instance = urllib.parse.quote(agent_id, safe="")
-    done, results = collections.OrderedDict(), []
+    done, results, missing_at = collections.OrderedDict(), [], float("-inf")
     try:
         while True:
             # One push at a time: the service hands out the next one when this one has
             # its result, so no deadline runs meanwhile. The request has a name of its
             # own: when its response is lost, the same request gets the same push again.
             pull = {"results": results, "max": 1, "wait_s": WAIT_S, "pull_id": secrets.token_hex(16)}
-            pushes = insist(f"{instance}/pull/", pull, WAIT_S + 15)["pushes"]
-            results = [result_of(push, secret, done, agent) for push in pushes]
+            try:
+                pushes = insist(f"{instance}/pull/", pull, WAIT_S + 15)["pushes"]
+            except Missing:
+                # The second time within a minute, somebody removes it on purpose.
+                if time.monotonic() - missing_at < 60:
+                    raise
+                missing_at = time.monotonic()
+                enter()
+            else:
+                results = [result_of(push, secret, done, agent) for push in pushes]
     except KeyboardInterrupt:
         with contextlib.suppress(Failed):
             call(f"{instance}/pull/", {"results": results, "max": 0})

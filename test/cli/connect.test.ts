@@ -6,11 +6,16 @@ import { createServer } from 'node:http';
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { dirname, join } from 'node:path';
+import { text as readAll } from 'node:stream/consumers';
 import { describe, test, type TestContext } from 'node:test';
+import { ConvokeClient } from '@convoke/sdk';
 import { type ConnectOptions, connectWith } from '../../src/cli/program/commands/connect/connect_with.ts';
 import { connectionFile, readConnection } from '../../src/cli/program/commands/connect/connection.ts';
 import { unitFor } from '../../src/cli/program/commands/connect/unit.ts';
-import { convoke, deadUrl, temporaryDirectory } from '../support/command_line.ts';
+import { convoke, deadUrl, start, temporaryDirectory } from '../support/command_line.ts';
+import { startReceiver } from '../support/receiver.ts';
+import { startService } from '../support/service.ts';
+import { until } from '../support/wait.ts';
 
 const TO = 'http://127.0.0.1:9000/convoke';
 const TOKEN = 'token-of-the-runtime';
@@ -178,6 +183,29 @@ describe('connect', () => {
     const { code, stderr } = await convoke(['connect', link, '--to', TO], { env: home(t) });
     assert.equal(code, 4);
     assert.equal(stderr, 'convoke: It was redeemed at 2026-03-01 09:30 UTC. (invite_ended)\n');
+  });
+
+  test('a machine with the key of an invite comes back when its instance was deleted, and stays away when that happens twice within a minute', async (t) => {
+    const service = await startService(t);
+    const admin = new ConvokeClient({ base_url: service.url, api_key: (await service.endOpenMode()).token });
+    const { link, instance_id } = await admin.createInvite({ meeting_ids: ['m'], agent_ids: ['anna'] });
+    const runtime = await startReceiver(t);
+    const connect = start(['connect', link, '--to', runtime.url], { env: home(t) });
+    t.after(() => void connect.kill('SIGKILL'));
+    const stderr = readAll(connect.stderr!);
+    const ended = once(connect, 'exit');
+    for (let count = 1; count <= 2; count++) {
+      await until(
+        'the machine in the meeting',
+        async () => (await admin.listMeetingInstances('m').catch(() => null))?.data.length,
+        (length) => length === 1,
+      );
+      await admin.sendMessage('m', { count });
+      await runtime.count(count);
+      await admin.deleteInstance(instance_id);
+    }
+    assert.deepEqual(await ended, [4, null]);
+    assert.match(await stderr, /no longer registered; registering it again\n[^]*\nconvoke: No instance .*_exist\)\n$/);
   });
 
   test('no invite is redeemed when its key cannot be saved, and the text says what to do', async (t) => {

@@ -8,14 +8,14 @@ import { fileURLToPath } from 'node:url';
 import { test } from 'node:test';
 import { ConvokeClient, type InviteWithLink, type MessagePage } from '@convoke/sdk';
 import { freePort } from '../support/free_port.ts';
-import { messagesPath, startService } from '../support/service.ts';
+import { instancePath, messagesPath, startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
 
 const EXAMPLES = fileURLToPath(new URL('../../examples/', import.meta.url));
 const skip = spawnSync('python3', ['--version']).status === 0 ? false : 'there is no python3 here';
 
 test(
-  'a client in plain Python gets every message once and in order, and answers, over a restart of the service',
+  'a client in plain Python gets every message once and in order, and answers, over a restart of the service and the removal of its instance',
   { skip },
   async (t) => {
     // The service starts again on this port, which the system gives to nobody meanwhile.
@@ -41,11 +41,17 @@ test(
     assert.equal((await said('retro', 'four')).state, 'delivered');
     await service.restart({});
     assert.equal((await said('standup', 'five')).state, 'delivered');
-    await until(
-      'the last line',
-      () => Promise.resolve(lines.length),
-      (count) => count >= 6,
-    );
+    const printed = (count: number) =>
+      until(
+        `${count} lines`,
+        () => lines.length,
+        (length) => length >= count,
+      );
+    await printed(6);
+    await service.request('DELETE', instancePath('anna'));
+    await printed(7);
+    assert.equal((await said('standup', 'six')).state, 'delivered');
+    await printed(8);
     assert.deepEqual(lines, [
       'anna pulls',
       'standup #1: {"content": "one"}',
@@ -53,6 +59,8 @@ test(
       'standup #5: {"content": "three"}',
       'retro #1: {"content": "four"}',
       'standup #7: {"content": "five"}',
+      'anna pulls',
+      'standup #9: {"content": "six"}',
     ]);
     const { data } = (await service.get<MessagePage>(messagesPath('retro'))).body;
     assert.deepEqual(

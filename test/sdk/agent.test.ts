@@ -196,6 +196,46 @@ describe('serveAgent', () => {
     assert.deepEqual(said(await messagesOf('ends', 2)).at(-1), { content: 'the last word' });
   });
 
+  test('registers and joins again when its instance was deleted, and ends when that happens twice within a minute', async (t) => {
+    let now_ms = 0;
+    const losses: string[] = [];
+    const onConnection = (_: string, error: ConvokeError | null) => void (error && losses.push(error.code));
+    const options = { agent_id: 'gone', meetings: ['gone'], now: () => now_ms, onConnection };
+    const { over } = serve(t, options, () => 'still here');
+    await joined('gone');
+    for (let count = 2; count <= 4; count += 2) {
+      await client.deleteInstance('gone');
+      await joined('gone');
+      await client.sendMessage('gone', { content: 'Who is there?' });
+      assert.equal((await messagesOf('gone', count)).at(-1)?.from_agent, 'gone');
+      now_ms += count === 2 ? 60_000 : 59_999;
+    }
+    await client.deleteInstance('gone');
+    await assert.rejects(over, { code: 'instance_does_not_exist' });
+    assert.deepEqual(losses, ['instance_does_not_exist', 'instance_does_not_exist']);
+    assert.deepEqual((await client.listInstances({ q: 'gone' })).data, []);
+  });
+
+  test('registers nothing again when its instance is deleted while it ends', async (t) => {
+    const release = Promise.withResolvers<void>();
+    const begun = Promise.withResolvers<void>();
+    const losses: string[] = [];
+    const onConnection = (_: string, error: ConvokeError | null) => void (error && losses.push(error.code));
+    const { ending, over } = serve(t, { agent_id: 'left', meetings: ['left'], onConnection }, async () => {
+      begun.resolve();
+      await release.promise;
+    });
+    await joined('left');
+    await client.sendMessage('left', { content: 'begin' });
+    await begun.promise;
+    ending.abort();
+    await client.deleteInstance('left');
+    release.resolve();
+    await over;
+    assert.deepEqual(losses, []);
+    assert.deepEqual((await client.listInstances({ q: 'left' })).data, []);
+  });
+
   test('waits for a service that is not there yet, and says what the service refuses', async (t) => {
     const pauses_ms: number[] = [];
     const ending = new AbortController();

@@ -33,6 +33,11 @@ async def served(agent: Agent, url: str, **options: Any) -> AsyncIterator[None]:
         await serving
 
 
+def noted(codes: list[str]) -> Callable[[str, ConvokeError | None], None]:
+    """Notes the code of each loss of the service."""
+    return lambda _, error: None if error is None else codes.append(error.code)
+
+
 async def away(call: Callable[..., Any], *args: Any) -> Any:
     """A call that blocks, beside the agent."""
     return await asyncio.to_thread(call, *args)
@@ -239,6 +244,56 @@ async def test_the_log_says_once_that_the_service_is_lost_and_that_it_is_back(
     lost, back = lines()
     assert lost.startswith("reconnecting: unreachable: cannot reach ")
     assert back == "Convoke responds again"
+
+
+async def test_it_registers_and_joins_again_when_its_instance_was_deleted(
+    service: Service, client: ConvokeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("convoke_agents.serve._ON_PURPOSE_S", 0.0)
+    codes: list[str] = []
+    options = {"agent_id": "gone", "meetings": ["gone"]}
+    async with served(lambda _: "still here", service.url, on_connection=noted(codes), **options):
+        await away(joined, client, "gone")
+        for count in (2, 4):
+            client.delete_instance("gone")
+            await away(joined, client, "gone")
+            client.send_message("gone", {"content": "question"})
+            assert (await away(said, client, "gone", count))[-1] == "still here"
+    assert codes == ["instance_does_not_exist"] * 2
+
+
+async def test_it_ends_when_its_instance_is_deleted_twice_within_a_minute(
+    service: Service, client: ConvokeClient
+) -> None:
+    serving = asyncio.ensure_future(
+        serve_agent_async(lambda _: None, agent_id="unwanted", meetings=["unwanted"], base_url=service.url)
+    )
+    for _ in range(2):
+        await away(joined, client, "unwanted")
+        client.delete_instance("unwanted")
+    with pytest.raises(ConvokeError, match="instance_does_not_exist"):
+        await serving
+    assert client.list_instances(q="unwanted").data == []
+
+
+async def test_it_registers_nothing_again_when_its_instance_is_deleted_while_it_ends(
+    service: Service, client: ConvokeClient
+) -> None:
+    codes: list[str] = []
+    is_running, may_end = asyncio.Event(), asyncio.Event()
+
+    async def agent(_: Push) -> None:
+        is_running.set()
+        await may_end.wait()
+
+    async with served(agent, service.url, agent_id="left", meetings=["left"], on_connection=noted(codes)):
+        await away(joined, client, "left")
+        client.send_message("left", {"content": "question"})
+        await asyncio.wait_for(is_running.wait(), DEADLINE_S)
+        asyncio.get_running_loop().call_soon(may_end.set)
+        client.delete_instance("left")
+    assert codes == []
+    assert client.list_instances(q="left").data == []
 
 
 async def test_what_is_refused_is_raised(own_service: Service) -> None:

@@ -5,6 +5,7 @@ import type { PushInHand, PullOptions } from './pull.ts';
 import { RESULT_BODY_BYTES_MAX } from './push_result.ts';
 import { receiverOf, type ReceiverOptions } from './receiver.ts';
 import type { JoinMeetingInput } from './schemas.ts';
+import { stayRegistered } from './stay_registered.ts';
 import type { JsonObject } from './types.ts';
 import { untilReached } from './until_reached.ts';
 import type { Push } from './verify.ts';
@@ -68,11 +69,13 @@ export interface AgentOptions extends Pick<PullOptions, 'concurrency' | 'signal'
  *
  *     await serveAgent({ agent_id: 'anna', meetings: ['standup-42'] }, ({ message }) => think(message));
  *
- * Waits for a service that cannot be reached, at the start and later. Resolves when `signal` is aborted and the pushes
- * in progress have their answers. Without an option `signal`, SIGTERM and SIGINT end the agent in the same way, if the
- * runtime has signals. A second signal ends the process.
+ * Waits for a service that cannot be reached, at the start and later. Registers and joins again when its instance was
+ * deleted, unless that happens twice within a minute.
  *
- * @throws ConvokeError when the service refuses the agent
+ * Resolves when `signal` is aborted and the pushes in progress have their answers. Without an option `signal`, SIGTERM
+ * and SIGINT end the agent in the same way, if the runtime has signals. A second signal ends the process.
+ *
+ * @throws ConvokeError when the service refuses the agent, or its instance was deleted twice within a minute
  * @throws TypeError for an option that does not exist or has a wrong type, such as `meetings` that are no list
  * @throws RangeError for a number that is NaN or too small
  */
@@ -90,11 +93,14 @@ export async function serveAgent(options: AgentOptions, agent: Agent): Promise<v
   });
   const end = options.signal === undefined ? signalOfProcess() : { signal: options.signal, release() {} };
   const { signal } = end;
-  try {
+  const takePart = async (): Promise<void> => {
     await enter(client, { ...options, onConnection }, signal);
     for await (const push of client.pull(instance_id, { concurrency, signal, onConnection, sleep, now })) {
       void respond(push, agent, options);
     }
+  };
+  try {
+    await stayRegistered(takePart, { signal, now, onMissing: (error) => onConnection('reconnecting', error) });
   } catch (error) {
     // It is no error when the signal is aborted before the agent has joined.
     if (!signal.aborted) throw error;
@@ -174,7 +180,7 @@ function connectionWarned(): NonNullable<PullOptions['onConnection']> {
       said.clear();
     } else if (!said.has(error.code)) {
       said.add(error.code);
-      console.warn(`${error.detail}; trying again`);
+      console.warn(`${error.detail.replace(/\.$/, '')}; trying again`);
     }
   };
 }

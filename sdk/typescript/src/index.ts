@@ -17,6 +17,8 @@ export { refusedPort } from './refused_ports.ts';
 export type { CallOptions } from './requests.ts';
 export type { ReplyOptions, SendOptions } from './sending.ts';
 export type { MessageToSend } from './sending_many.ts';
+export { stayRegistered } from './stay_registered.ts';
+export type { StayRegisteredOptions } from './stay_registered.ts';
 export { untilReached } from './until_reached.ts';
 export type { UntilReachedOptions } from './until_reached.ts';
 export { VerificationError, verify, verifySignature } from './verify.ts';

@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ _DEFAULT_URL = "http://127.0.0.1:8080"
 # A turn of a language model takes up to two minutes.
 TURN_S = 120
 CONCURRENCY = 16
+# When an instance is missing twice within this time, somebody removes it on purpose.
+_ON_PURPOSE_S = 60.0
 
 OnError = Callable[[BaseException, Push], None]
 
@@ -59,8 +62,9 @@ def serve_agent(
 
         serve_agent(lambda push: think(push.message), agent_id="anna", meetings=["standup-42"])
 
-    Waits for a service that cannot be reached, at the start and later. SIGTERM and SIGINT end the agent when the pushes
-    in progress have their answers; a second signal ends the process.
+    Waits for a service that cannot be reached, at the start and later. Registers and joins again when its instance was
+    deleted, unless that happens twice within a minute. SIGTERM and SIGINT end the agent when the pushes in progress
+    have their answers; a second signal ends the process.
 
     :param agent: A function, `def` or `async def`, from a `Push` to an `Answer`: a text, a message, several, or None.
         It runs once for a push; when it raises, Convoke pushes again later. A `def` runs in a thread.
@@ -83,7 +87,7 @@ def serve_agent(
         exception.
     :param on_connection: Called when the service responds, and when it is lost. When absent, the logger gets these
         reports.
-    :raises ConvokeError: the service refuses the agent
+    :raises ConvokeError: the service refuses the agent, or its instance was deleted twice within a minute
     :raises ValueError: a number is NaN or too small
     """
     asyncio.run(
@@ -143,34 +147,59 @@ async def serve_agent_async(
     ending = asyncio.Event() if stop is None else stop
     answering: set[asyncio.Task[None]] = set()
     threads = ThreadPoolExecutor(concurrency, thread_name_prefix="convoke-agent")
+    join = partial(
+        client.join_meeting,
+        instance_id=instance_id,
+        agent_ids=[agent_id],
+        wake=wake,
+        catch_up=catch_up,
+        max_age_s=max_age_s,
+    )
+    joins = [partial(join, meeting_id=meeting_id) for meeting_id in meetings]
+    entering = partial(_enter, client, instance_id, agent_id, joins, say, ending)
+
+    async def take_part() -> None:
+        if not await entering(instance_name or instance_id, turn_s, secret):
+            return
+        async with client.pull(instance_id, concurrency=concurrency, secret=secret, on_connection=say) as pulling:
+            stopping = asyncio.ensure_future(_stop_when(ending, pulling.stop))
+            try:
+                async for push in pulling:
+                    task = asyncio.ensure_future(_respond(push, agent, threads, on_error or _log_error))
+                    answering.add(task)
+                    task.add_done_callback(answering.discard)
+            finally:
+                stopping.cancel()
+
     try:
         with _ended_by_signals(ending, stop is None):
-            join = partial(
-                client.join_meeting,
-                instance_id=instance_id,
-                agent_ids=[agent_id],
-                wake=wake,
-                catch_up=catch_up,
-                max_age_s=max_age_s,
-            )
-            joins = [partial(join, meeting_id=meeting_id) for meeting_id in meetings]
-            entering = partial(_enter, client, instance_id, agent_id, joins, say, ending)
-            if not await entering(instance_name or instance_id, turn_s, secret):
-                return
-            async with client.pull(instance_id, concurrency=concurrency, secret=secret, on_connection=say) as pulling:
-                stopping = asyncio.ensure_future(_stop_when(ending, pulling.stop))
-                try:
-                    async for push in pulling:
-                        task = asyncio.ensure_future(_respond(push, agent, threads, on_error or _log_error))
-                        answering.add(task)
-                        task.add_done_callback(answering.discard)
-                finally:
-                    stopping.cancel()
+            await _stay_registered(take_part, say, ending)
     finally:
         for task in answering:
             task.cancel()
         threads.shutdown(wait=False, cancel_futures=True)
         await client.aclose()
+
+
+async def _stay_registered(take_part: Callable[[], Awaitable[None]], say: OnConnection, ending: asyncio.Event) -> None:
+    """Takes part again when the service no longer has the instance.
+
+    Somebody deleted the instance, or restored a backup from before its registration. When that happens again within a
+    minute, somebody removes the instance on purpose, and the error is raised.
+    """
+    missing_at_s = float("-inf")
+    while True:
+        try:
+            await take_part()
+        except ConvokeError as error:
+            if error.code != "instance_does_not_exist" or time.monotonic() - missing_at_s < _ON_PURPOSE_S:
+                raise
+            if ending.is_set():
+                return
+            missing_at_s = time.monotonic()
+            say("reconnecting", error)
+        else:
+            return
 
 
 async def _enter(

@@ -1,4 +1,11 @@
-import { type ConvokeClient, type ConvokeError, type PushInHand, type PushResult, untilReached } from '@convoke/sdk';
+import {
+  type ConvokeClient,
+  type ConvokeError,
+  type PushInHand,
+  type PushResult,
+  stayRegistered,
+  untilReached,
+} from '@convoke/sdk';
 import { wallNow } from '../../../../wall_clock.ts';
 import { clientFor } from '../../api.ts';
 import { durationInWords } from '../../format.ts';
@@ -13,6 +20,7 @@ const CONCURRENCY = 32;
 
 /**
  * Lets the runtime take part until the process is asked to end: registers, joins, and hands each push to the runtime.
+ * Does so again when the instance was deleted, unless that happens twice within a minute.
  */
 export async function connect(connection: Connection, { json }: { json?: true }): Promise<void> {
   goOnUnread();
@@ -29,13 +37,13 @@ export async function connect(connection: Connection, { json }: { json?: true })
     else if (!runtime.is_reached) noteWait(nothingAt(to));
     return result;
   };
-  try {
+  let is_tried = false;
+  const takePart = async (): Promise<void> => {
     await enter(client, connection, signal, (error) => noteLoss(error));
     noteLoss(null);
     note(
       `${agent_ids.join(', ')} takes part in ${meeting_ids.join(', ') || 'no meeting yet'} as ${instance_id}: pulls from ${url} for ${to}`,
     );
-    let is_tried = false;
     const pushes = client.pull(instance_id, {
       concurrency: CONCURRENCY,
       signal,
@@ -47,6 +55,10 @@ export async function connect(connection: Connection, { json }: { json?: true })
       onConnection: (_, error) => noteLoss(error),
     });
     for await (const push of pushes) void carry(push, { post }, connection, signal, json);
+  };
+  const onMissing = () => note(`${instance_id} is no longer registered; registering it again`);
+  try {
+    await stayRegistered(takePart, { signal, onMissing });
   } catch (error) {
     // The process was asked to end before the runtime took part.
     if (!signal.aborted) throw error;

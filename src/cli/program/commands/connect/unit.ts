@@ -37,8 +37,8 @@ function systemdUnit(instance_id: string, command: readonly string[]): Unit {
   const name = `convoke-connect-${fileName(instance_id)}.service`;
   const config_home = process.env['XDG_CONFIG_HOME'];
   const environment = config_home ? `Environment=${inSystemd(`XDG_CONFIG_HOME=${config_home}`)}\n` : '';
-  // systemd does not start again after the exit codes 2 (wrong use) and 4 (refused): another start would end in the
-  // same way.
+  // systemd does not start again after the exit codes 2 (wrong use) and 4 (refused, or removed on purpose): another
+  // start would end in the same way, or bring the instance back.
   const text = `[Unit]
 Description=Convoke pulls for ${instance_id.replaceAll('%', '%%')}
 
