@@ -55,8 +55,13 @@ def call(path, body, timeout_s=10):
             return json.load(response)
     except urllib.error.HTTPError as error:
         if 400 <= error.code < 500 and error.code not in (408, 429):
-            refusal = f"refused: {error.code} {error.read().decode()}"
-            raise Missing(refusal) if "instance_does_not_exist" in refusal else SystemExit(refusal)
+            problem = error.read().decode(errors="replace")
+            refusal = f"refused: {error.code} {problem}"
+            if "instance_does_not_exist" in problem:
+                raise Missing(refusal)
+            # Anything else than JSON is not from Convoke, but from a proxy while the service is away.
+            if problem.startswith("{"):
+                sys.exit(refusal)
         raise Failed(f"answered {error.code}", error.headers.get("retry-after"), error.code == 502) from error
     except TimeoutError as error:
         raise Failed(str(error), None, False) from error

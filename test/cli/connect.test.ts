@@ -6,6 +6,7 @@ import { createServer } from 'node:http';
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { dirname, join } from 'node:path';
+import { createInterface } from 'node:readline';
 import { text as readAll } from 'node:stream/consumers';
 import { describe, test, type TestContext } from 'node:test';
 import { ConvokeClient } from '@convoke/sdk';
@@ -206,6 +207,25 @@ describe('connect', () => {
     }
     assert.deepEqual(await ended, [4, null]);
     assert.match(await stderr, /no longer registered; registering it again\n[^]*\nconvoke: No instance .*_exist\)\n$/);
+  });
+
+  test('waits while something else responds at the address of the service, and says so at once', async (t) => {
+    const server = createServer((_, response) => {
+      response.writeHead(404, { 'content-type': 'text/plain' }).end('404 page not found');
+    });
+    await once(server.listen(0, '127.0.0.1'), 'listening');
+    t.after(() => server.close().closeAllConnections());
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const connect = start(['connect', '--agent', 'anna', '--to', TO, '--url', url], { env: home(t) });
+    t.after(() => void connect.kill('SIGKILL'));
+    const ended = once(connect, 'exit');
+    const [note] = (await once(createInterface({ input: connect.stderr! }), 'line')) as [string];
+    assert.match(
+      note,
+      /responded 404 with text\/plain, which is no response of Convoke; check --url, .*; trying again$/,
+    );
+    connect.kill('SIGTERM');
+    assert.deepEqual(await ended, [0, null]);
   });
 
   test('no invite is redeemed when its key cannot be saved, and the text says what to do', async (t) => {

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { test } from 'node:test';
@@ -12,10 +13,19 @@ import { instancePath, messagesPath, startService } from '../support/service.ts'
 import { until } from '../support/wait.ts';
 
 const EXAMPLES = fileURLToPath(new URL('../../examples/', import.meta.url));
+/** Responds at this port as something else than Convoke, until somebody has asked. */
+async function pageNotFound(port: number): Promise<void> {
+  const { promise: asked, resolve } = Promise.withResolvers<void>();
+  const server = createServer((_, response) => void response.writeHead(404).end('404 page not found', resolve));
+  server.listen(port, '127.0.0.1');
+  await asked;
+  server.close().closeAllConnections();
+}
+
 const skip = spawnSync('python3', ['--version']).status === 0 ? false : 'there is no python3 here';
 
 test(
-  'a client in plain Python gets every message once and in order, and answers, over a restart of the service and the removal of its instance',
+  'a client in plain Python gets every message once and in order, and answers, over a restart of the service, a page in its place, and the removal of its instance',
   { skip },
   async (t) => {
     // The service starts again on this port, which the system gives to nobody meanwhile.
@@ -39,7 +49,9 @@ test(
       service.settled(await service.send(meeting_id, { content }));
     for (const content of ['one', 'two', 'three']) assert.equal((await said('standup', content)).state, 'delivered');
     assert.equal((await said('retro', 'four')).state, 'delivered');
-    await service.restart({});
+    await service.stop();
+    await pageNotFound(Number(new URL(url).port));
+    await service.start();
     assert.equal((await said('standup', 'five')).state, 'delivered');
     const printed = (count: number) =>
       until(

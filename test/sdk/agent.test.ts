@@ -95,12 +95,12 @@ describe('serveAgent', () => {
     await assert.rejects(client.listInstances(), { code: 'unreachable' });
   });
 
-  test('warns once for each reason why nobody answers, and when it is over; onConnection takes the place of that', async (t) => {
+  test('waits while something else responds in place of Convoke; warns once for each reason, and when it is over; onConnection takes the place of that', async (t) => {
     const warned: unknown[] = [];
     t.mock.method(console, 'warn', (text: unknown) => void warned.push(text));
     const faulty = (): typeof fetch => {
-      const busy = { status: 503, headers: { 'content-type': 'text/html' } };
-      const failures = [null, null, new Response('', busy), null];
+      const page = { status: 404, headers: { 'content-type': 'text/plain' } };
+      const failures = [null, null, new Response('404 page not found', page), null];
       return async (...request) => {
         if (failures.length === 0) return fetch(...request);
         const failure = failures.shift();
@@ -117,7 +117,10 @@ describe('serveAgent', () => {
     );
     const [unreachable, unexpected, over] = warned as string[];
     assert.match(unreachable!, /^cannot reach http:\S+ nothing listens there; .*; trying again$/);
-    assert.match(unexpected!, /^http:\S+ responded 503 with text\/html, .*; trying again$/);
+    assert.match(
+      unexpected!,
+      /^http:\S+ responded 404 with text\/plain, which is no response of Convoke; check base_url, .*; trying again$/,
+    );
     assert.equal(over, 'Convoke responds again');
     const states: string[] = [];
     const onConnection = (state: string) => void states.push(state);

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -218,6 +220,26 @@ async def test_it_waits_for_a_service_that_is_not_there_yet(own_service: Service
             await away(joined, client, "early")
             client.send_message("early", {"content": "question"})
             assert await away(said, client, "early", 2) == ["question", "here"]
+
+
+class PageNotFound(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.send_error(404)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+async def test_it_waits_while_something_else_responds_in_place_of_convoke_and_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), PageNotFound) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        async with served(lambda _: None, f"http://127.0.0.1:{server.server_port}", agent_id="in-front"):
+            await away(until, "a line", lambda: caplog.records)
+        server.shutdown()
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert re.match(r"reconnecting: unexpected_response \(404\): .* is no response of Convoke; check base_url", line)
 
 
 async def test_what_waits_for_a_service_can_be_ended(own_service: Service) -> None:

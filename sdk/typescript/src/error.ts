@@ -59,6 +59,14 @@ export function isPassing({ code, status }: ConvokeError): boolean {
   return status === 408 || status === 429 || status >= 500;
 }
 
+/**
+ * Whether an agent waits until the failure is over. A response that is not from Convoke passes too: a network that the
+ * machine has just joined responds with a page of its own, and so does a proxy while the service is replaced.
+ */
+export function isWaitedOut(error: ConvokeError): boolean {
+  return isPassing(error) || error.code === 'unexpected_response';
+}
+
 /** The errors of fields that the detail does not contain. When only one field is invalid, the detail already names it. */
 function unmentioned(errors: readonly FieldError[], detail: string): string[] {
   return errors.map(({ path, message }) => `${path} ${message}`).filter((text) => !detail.includes(text));

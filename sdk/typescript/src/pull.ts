@@ -1,5 +1,5 @@
 import { Backoff } from './backoff.ts';
-import { ConvokeError, errorFromProxy, errorFromResponse, isPassing } from './error.ts';
+import { ConvokeError, errorFromProxy, errorFromResponse, isPassing, isWaitedOut } from './error.ts';
 import { assertConcurrency } from './number_option.ts';
 import { pause } from './pause.ts';
 import { charsOf, fitting, type PushResult, ResultQueue } from './push_result.ts';
@@ -455,7 +455,7 @@ export class Puller {
   }
 
   #fail(error: unknown): void {
-    if (!(error instanceof ConvokeError) || !mayPass(error)) {
+    if (!(error instanceof ConvokeError) || !isWaitedOut(error)) {
       this.#error ??= error;
       this.#ending.abort();
       this.#waiting?.abort();
@@ -493,11 +493,6 @@ const soon: (step: () => void) => unknown =
 function isBusy(error: unknown): boolean {
   if (!(error instanceof ConvokeError) || error.code === 'unexpected_response') return false;
   return error.status !== null && isPassing(error);
-}
-
-/** A network that the machine has just joined may respond with a page of its own. */
-function mayPass(error: ConvokeError): boolean {
-  return isPassing(error) || error.code === 'unexpected_response';
 }
 
 /**

@@ -1,5 +1,5 @@
 import { Backoff } from './backoff.ts';
-import { ConvokeError, isPassing } from './error.ts';
+import { ConvokeError, isWaitedOut } from './error.ts';
 import { pause } from './pause.ts';
 
 export interface UntilReachedOptions {
@@ -14,9 +14,10 @@ export interface UntilReachedOptions {
 }
 
 /**
- * Repeats a call while Convoke cannot be reached, does not respond in time, or is too busy. The first pause is 0.1 s,
- * and each further pause is twice as long. In the first minute without a connection a pause is at most 0.5 s, otherwise
- * at most 5 s. If Convoke asks for a longer pause, that pause is used. Only for calls that may be carried out twice.
+ * Repeats a call while Convoke cannot be reached, does not respond in time, or is too busy, and while something else
+ * responds in its place. The first pause is 0.1 s, and each further pause is twice as long. In the first minute without
+ * a connection a pause is at most 0.5 s, otherwise at most 5 s. If Convoke asks for a longer pause, that pause is used.
+ * Only for calls that may be carried out twice.
  *
  * @throws ConvokeError when the call is refused
  */
@@ -30,7 +31,7 @@ export async function untilReached<T>(
     try {
       return await call();
     } catch (error) {
-      if (!(error instanceof ConvokeError) || !isPassing(error)) throw error;
+      if (!(error instanceof ConvokeError) || !isWaitedOut(error)) throw error;
       onFailure?.(error);
       await sleep(backoff.pauseAfter(error), signal);
     }

@@ -70,6 +70,15 @@ class ConvokeError(Exception):
             return self.code in ("unreachable", "timeout")
         return self.status in (408, 429) or self.status >= 500
 
+    @property
+    def is_waited_out(self) -> bool:
+        """Whether an agent waits until the failure is over.
+
+        A response that is not from Convoke passes too: a network that the machine has just joined responds with a page
+        of its own, and so does a proxy while the service is replaced.
+        """
+        return self.may_pass or self.code == "unexpected_response"
+
 
 def error_from_response(response: httpx.Response, text: str, url: str) -> ConvokeError:
     """The error for a response whose status is not a success."""

@@ -474,9 +474,7 @@ class AsyncPulling:
             self._pull_ids.clear()
 
     def _fail(self, error: Exception) -> None:
-        # A network that the machine has just joined may respond with a page of its own.
-        is_passing = isinstance(error, ConvokeError) and (error.may_pass or error.code == "unexpected_response")
-        if not isinstance(error, ConvokeError) or not is_passing:
+        if not isinstance(error, ConvokeError) or not error.is_waited_out:
             if self._error is None:
                 self._error = error
             self._ending.set()

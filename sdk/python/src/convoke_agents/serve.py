@@ -228,17 +228,17 @@ async def _enter(
 
     calls: list[Callable[[], Awaitable[object]]] = [register, *joins]
     for call in calls:
-        backoff, is_lost = Backoff(), False
+        backoff, said = Backoff(), set[str]()
         while not ending.is_set():
             try:
                 await call()
                 break
             except ConvokeError as error:
-                if not error.may_pass:
+                if not error.is_waited_out:
                     raise
-                if not is_lost:
+                if error.code not in said:
+                    said.add(error.code)
                     say("reconnecting", error)
-                is_lost = True
                 waiting = asyncio.ensure_future(ending.wait())
                 await asyncio.wait({waiting}, timeout=backoff.pause_after_s(error))
                 waiting.cancel()

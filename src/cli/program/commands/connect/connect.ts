@@ -152,15 +152,17 @@ function outcomeInWords(result: PushResult): string {
   return styled(is_success ? 'green' : 'yellow', String(result.status_code));
 }
 
-/** Reports the loss of the service once, and its return once. */
+/** Reports each reason for the loss of the service once, and its return once. */
 function onceUntilRegained(): (error: ConvokeError | null) => void {
-  let is_lost = false;
+  const said = new Set<string>();
   return (error) => {
-    if ((error !== null) === is_lost) return;
-    is_lost = error !== null;
-    note(
-      error === null ? 'the service responds again' : `${error.detail.replaceAll('base_url', '--url')}; trying again`,
-    );
+    if (error === null) {
+      if (said.size > 0) note('the service responds again');
+      said.clear();
+    } else if (!said.has(error.code)) {
+      said.add(error.code);
+      note(`${error.detail.replaceAll('base_url', '--url')}; trying again`);
+    }
   };
 }
 
