@@ -75,7 +75,11 @@ describe('connect', () => {
     ];
     const { code, stdout, stderr } = await convoke(args, { env });
     assert.equal(code, 0, stderr);
-    assert.match(stdout, /systemctl --user enable --now convoke-connect-anna\.service/);
+    const name = 'convoke-connect-anna.service';
+    assert.match(
+      stdout,
+      new RegExp(`reload && systemctl --user enable ${name} && systemctl --user restart ${name}\\n`),
+    );
     const saved = join(env.XDG_CONFIG_HOME, 'convoke/connections/anna.json');
     assert.equal(isPrivate(saved), true);
     assert.deepEqual(JSON.parse(readFileSync(saved, 'utf8')), {
@@ -153,11 +157,47 @@ describe('connect', () => {
     assert.throws(() => unitFor('anna', command, 'win32'), /--install knows systemd and launchd/);
   });
 
-  test('a unit finds the connection where it was saved', () => {
-    process.env['XDG_CONFIG_HOME'] = '/else where/&';
-    const [unit, plist] = (['linux', 'darwin'] as const).map((platform) => unitFor('anna', ['node'], platform).text);
-    assert.match(unit ?? '', /^Environment="XDG_CONFIG_HOME=\/else where\/&"$/m);
-    assert.match(plist ?? '', /<key>XDG_CONFIG_HOME<\/key>\s*<string>\/else where\/&amp;<\/string>/);
+  test('a unit finds the connection where it was saved, and has the certificates and the proxy of this shell', () => {
+    const texts = (env: NodeJS.ProcessEnv): string[] =>
+      (['linux', 'darwin'] as const).map((platform) => unitFor('anna', ['node'], platform, env).text);
+    const env = {
+      XDG_CONFIG_HOME: '/else where/&',
+      NODE_EXTRA_CA_CERTS: '/etc/100%.pem',
+      HTTPS_PROXY: 'http://proxy:1',
+      no_proxy: 'localhost',
+      OTHER: 'x',
+    };
+    const [unit = '', plist = ''] = texts({ ...env, NODE_USE_ENV_PROXY: '1' });
+    assert.deepEqual(unit.match(/(?<=^Environment=).*$/gm), [
+      '"XDG_CONFIG_HOME=/else where/&"',
+      '"NODE_EXTRA_CA_CERTS=/etc/100%%.pem"',
+      '"NODE_USE_ENV_PROXY=1"',
+      '"HTTPS_PROXY=http://proxy:1"',
+      '"no_proxy=localhost"',
+    ]);
+    const [, variables = ''] = /<key>EnvironmentVariables<\/key>\s*<dict>(.*?)<\/dict>/s.exec(plist) ?? [];
+    const words = [
+      'XDG_CONFIG_HOME',
+      '/else where/&amp;',
+      'NODE_EXTRA_CA_CERTS',
+      '/etc/100%.pem',
+      'NODE_USE_ENV_PROXY',
+      '1',
+    ];
+    words.push('HTTPS_PROXY', 'http://proxy:1', 'no_proxy', 'localhost');
+    assert.deepEqual(variables.match(/(?<=>)[^\s<][^<]*(?=<)/g), words);
+    // Node does not use the proxy then, so its password need not be in the unit.
+    for (const text of texts(env)) assert(text.includes('NODE_EXTRA_CA_CERTS') && !/proxy/i.test(text));
+    assert.doesNotMatch(texts({})[0]!, /Environment/);
+  });
+
+  test('another --install takes effect, and a unit that is stopped has the time to end its pushes', () => {
+    const [systemd, launchd] = (['linux', 'darwin'] as const).map((platform) => unitFor('anna', ['node'], platform));
+    assert.match(systemd!.commands[0]!, / restart convoke-connect-anna\.service$/);
+    assert.match(systemd!.text, /^TimeoutStopSec=600$/m);
+    assert.match(launchd!.commands[0]!, /^launchctl bootout gui\/\S+ -u\)\/convoke\.connect\.anna /);
+    assert.match(launchd!.commands[1]!, /^launchctl bootstrap gui\/\S+ -u\) '.*\/convoke\.connect\.anna\.plist'$/);
+    assert.match(launchd!.text, /<key>ExitTimeOut<\/key>\s*<integer>600<\/integer>/);
   });
 
   test('--runtime spec ends the runtime of a saved connection, and without --runtime it stays', async (t) => {
