@@ -52,7 +52,9 @@ class ConvokeClient(Operations):
         """
         :param base_url: The URL of Convoke, such as `http://127.0.0.1:8080`; a path in it is kept.
         :param api_key: Not needed while Convoke listens on loopback only and no key was made.
-        :param timeout_s: How long one request may take, response included.
+        :param timeout_s: How long one request may take. It limits each step by itself: to connect, to send, and to wait
+            for the next bytes of the response. So a server that sends its headers slowly, byte by byte, can hold a call
+            for longer. `AsyncConvokeClient` limits the whole request, response included.
         :param send_attempts_max: How often `send_message` and `send_reply` try, the first time included; 1 for no
             retry. Every other call tries as often when the service is overloaded and says when to try again.
         :raises ValueError: base_url is no http or https URL, or a number is NaN or out of its range

@@ -208,7 +208,8 @@ class Requests:
             chunks: list[bytes] = []
             for chunk in response.iter_bytes():
                 chunks.append(chunk)
-                # httpx limits the time between two pieces, but not the whole time.
+                # httpx limits each step by itself, but not the whole time. Nothing can look at the clock between two
+                # lines of the headers, because httpx reads all of them in one call.
                 if time.monotonic() > over_at_s:
                     raise self.target.timeout(url, timeout_s)
         return read(response, b"".join(chunks).decode(errors="replace"), url, into)
@@ -222,7 +223,7 @@ class Requests:
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
     ) -> Generator[httpx.Response, None, None]:
-        """A response whose body was not read yet. `timeout_s` is for each piece of it."""
+        """A response whose body was not read yet. `timeout_s` is for each step: to connect, to send, to wait for bytes."""
         within_s = self.target.timeout_s if timeout_s is None else timeout_s
         try:
             with self._http.stream(
@@ -304,7 +305,7 @@ class AsyncRequests:
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
     ) -> AsyncGenerator[httpx.Response, None]:
-        """A response whose body was not read yet. `timeout_s` is for each piece of the body."""
+        """A response whose body was not read yet. `timeout_s` is for each step: to connect, to send, to wait for bytes."""
         within_s = self.target.timeout_s if timeout_s is None else timeout_s
         try:
             async with self._http.stream(
