@@ -203,16 +203,27 @@ def test_the_answer_to_a_repetition_is_that_of_the_first_time() -> None:
     assert [(response.status, json.loads(response.body)) for response in responses] == [(200, {"reply": "once"})] * 2
 
 
+class Held:
+    """An agent whose call runs until the test lets it end."""
+
+    def __init__(self, end: Callable[[], str] = lambda: "done") -> None:
+        self.end = end
+        self.is_running, self.may_end = threading.Event(), threading.Event()
+        self.calls: list[str] = []
+
+    def answer(self, push: Push) -> str:
+        self.calls.append(push.webhook_id)
+        self.is_running.set()
+        assert self.may_end.wait(DEADLINE_S)
+        return self.end()
+
+    async def answer_async(self, push: Push) -> str:
+        return await asyncio.to_thread(self.answer, push)
+
+
 def test_a_push_whose_call_runs_waits_for_it() -> None:
-    is_running, may_end, calls = threading.Event(), threading.Event(), []
-
-    def answer(push: Push) -> str:
-        calls.append(push.webhook_id)
-        is_running.set()
-        assert may_end.wait(DEADLINE_S)
-        return "done"
-
-    receiver = Receiver(SECRET, answer)
+    held = Held()
+    receiver = Receiver(SECRET, held.answer)
     body = push_body()
     responses: list[int] = []
 
@@ -220,67 +231,49 @@ def test_a_push_whose_call_runs_waits_for_it() -> None:
         responses.append(receiver.handle("POST", signed("dlv_1", body), body).status)
 
     async def second() -> int:
-        asyncio.get_running_loop().call_soon(may_end.set)
+        asyncio.get_running_loop().call_soon(held.may_end.set)
         return (await receiver.handle_async("POST", signed("dlv_1", body), body)).status
 
     thread = threading.Thread(target=first)
     thread.start()
-    assert is_running.wait(DEADLINE_S)
+    assert held.is_running.wait(DEADLINE_S)
     responses.append(asyncio.run(second()))
     thread.join()
-    assert (responses, calls) == ([200, 200], ["dlv_1"])
+    assert (responses, held.calls) == ([200, 200], ["dlv_1"])
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["def", "async-def"])
 def test_a_call_whose_request_was_cancelled_goes_on_and_the_repetition_waits_for_it(is_async: bool) -> None:
-    is_running, may_end, calls = threading.Event(), threading.Event(), []
-
-    def answer(push: Push) -> str:
-        calls.append(push.webhook_id)
-        is_running.set()
-        assert may_end.wait(DEADLINE_S)
-        return "done"
-
-    async def answer_async(push: Push) -> str:
-        return await asyncio.to_thread(answer, push)
-
-    receiver = Receiver(SECRET, answer_async if is_async else answer)
+    held = Held()
+    receiver = Receiver(SECRET, held.answer_async if is_async else held.answer)
     body = push_body()
 
     async def twice() -> bytes:
         first = asyncio.ensure_future(receiver.handle_async("POST", signed("dlv_1", body), body))
-        assert await asyncio.to_thread(is_running.wait, DEADLINE_S)
+        assert await asyncio.to_thread(held.is_running.wait, DEADLINE_S)
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
-        asyncio.get_running_loop().call_soon(may_end.set)
+        asyncio.get_running_loop().call_soon(held.may_end.set)
         return (await receiver.handle_async("POST", signed("dlv_1", body), body)).body
 
     assert json.loads(asyncio.run(twice())) == {"reply": "done"}
-    assert calls == ["dlv_1"]
+    assert held.calls == ["dlv_1"]
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["def", "async-def"])
 def test_what_a_call_raises_after_its_request_was_cancelled_is_reported(is_async: bool) -> None:
-    is_running, may_end = threading.Event(), threading.Event()
-
-    def answer(_: Push) -> None:
-        is_running.set()
-        assert may_end.wait(DEADLINE_S)
-        raise ZeroDivisionError
-
-    async def answer_async(push: Push) -> None:
-        await asyncio.to_thread(answer, push)
+    held = Held(end=lambda: str(1 // 0))
 
     async def cancelled() -> BaseException:
         reported: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         receiver = Receiver(
-            SECRET, answer_async if is_async else answer, on_error=lambda error, _: reported.set_result(error)
+            SECRET, held.answer_async if is_async else held.answer, on_error=lambda error, _: reported.set_result(error)
         )
         request = asyncio.ensure_future(receiver.handle_async("POST", signed("dlv_1", push_body()), push_body()))
-        assert await asyncio.to_thread(is_running.wait, DEADLINE_S)
+        assert await asyncio.to_thread(held.is_running.wait, DEADLINE_S)
         request.cancel()
-        may_end.set()
+        held.may_end.set()
         return await asyncio.wait_for(reported, DEADLINE_S)
 
     assert isinstance(asyncio.run(cancelled()), ZeroDivisionError)
