@@ -11,7 +11,7 @@
  * latency is the time from when a message is due until the store has it. Removed rows are gone for good, so copy the
  * directory first.
  */
-import { rmSync, statSync } from 'node:fs';
+import { closeSync, fstatSync } from 'node:fs';
 import { loadavg } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -101,9 +101,11 @@ async function backUp(stopped: AbortSignal): Promise<void> {
     for (;;) {
       const progress = await backups.wait(backup_id, 1000);
       if (progress === null) throw new Error('the backup failed');
-      if (progress.path === null) continue;
-      done += statSync(progress.path).size / 2 ** 20;
-      rmSync(progress.path);
+      if (!progress.is_whole) continue;
+      const copy = backups.take(backup_id);
+      if (copy === null) throw new Error('the copy is gone');
+      done += fstatSync(copy).size / 2 ** 20;
+      closeSync(copy);
       break;
     }
   }

@@ -15,9 +15,12 @@ import type { App } from '../../src/http/context.ts';
 import { LargeResponses, limitSlowReaders } from '../../src/http/intake/slow_readers.ts';
 import { addStalls } from '../../src/http/intake/stalls.ts';
 import { onClosed } from '../../src/http/on_closed.ts';
+import { type BackupContext, backupRoutes } from '../../src/http/routes/backups.ts';
 import { eventRoutes } from '../../src/http/routes/events.ts';
+import type { BackupStore } from '../../src/store/contract/backups.ts';
 import type { Stall } from '../../src/store/contract/stall.ts';
 import { LONG_SIGN } from '../../src/store/thread/stall.ts';
+import { startCopies } from '../support/copies.ts';
 import { until } from '../support/wait.ts';
 
 function appFor(t: TestContext) {
@@ -29,6 +32,16 @@ function appFor(t: TestContext) {
   app.setErrorHandler((error, _request, reply) => reply.code(503).send({ detail: (error as Error).message }));
   t.after(() => app.close());
   return app;
+}
+
+/** Gives every request a standing that does not end. */
+function permitAll(app: ReturnType<typeof appFor>): void {
+  const standing = { principal: { key_id: 'k' }, token: null, revocationReason: () => null };
+  for (const name of ['principal', 'standing', 'signed_in']) app.decorateRequest(name, null);
+  app.addHook('onRequest', (request, _reply, done) => {
+    Object.assign(request, { principal: { key_id: 'k', visibility: null, meeting_ids: null }, standing });
+    done();
+  });
 }
 
 async function listening(app: ReturnType<typeof appFor>): Promise<string> {
@@ -124,7 +137,6 @@ describe('a feed that is opened', () => {
   async function start(t: TestContext) {
     const gate = new Gate();
     const { stall, giveSigns } = stallOf();
-    const standing = { principal: { key_id: 'k' }, token: null, revocationReason: () => null };
     const parts = {
       clock: systemClock(),
       store: { messages: { last: async () => gate.pass().then(() => null) } },
@@ -136,11 +148,7 @@ describe('a feed that is opened', () => {
     const feed = new Feed(parts as unknown as FeedParts);
     t.after(() => feed.stop());
     const app = appFor(t);
-    for (const name of ['principal', 'standing', 'signed_in']) app.decorateRequest(name, null);
-    app.addHook('onRequest', (request, _reply, done) => {
-      Object.assign(request, { principal: { key_id: 'k', visibility: null, meeting_ids: null }, standing });
-      done();
-    });
+    permitAll(app);
     addStalls(app as unknown as App, stall);
     eventRoutes(app as unknown as App, { feed });
     const url = `${await listening(app)}/api/v1/events/`;
@@ -186,6 +194,75 @@ describe('a feed that is opened', () => {
       () => feed.listeners,
       (count) => count === 0,
     );
+  });
+});
+
+describe('a whole copy of all data', () => {
+  /** @param onTaken called in the turn in which a call has taken the copy, after that call */
+  async function start(t: TestContext, onTaken: (giveSigns: (signs: number) => void) => void = () => {}) {
+    const gate = new Gate();
+    const { stall, giveSigns } = stallOf();
+    const { backups, makeCopy } = startCopies(t);
+    const gated: BackupStore = {
+      begin: () => backups.begin(),
+      wait: async (backup_id, wait_ms) => gate.pass().then(() => backups.wait(backup_id, wait_ms)),
+      take: (backup_id) => {
+        queueMicrotask(() => onTaken(giveSigns));
+        return backups.take(backup_id);
+      },
+    };
+    const app = appFor(t);
+    permitAll(app);
+    addStalls(app as unknown as App, stall);
+    const left = Promise.withResolvers<void>();
+    app.server.on('request', (_request, response: ServerResponse) => onClosed(response, left.resolve));
+    backupRoutes(
+      app as unknown as App,
+      { store: { backups: gated }, clock: systemClock() } as unknown as BackupContext,
+    );
+    const url = `${await listening(app)}/api/v1/backups/${await makeCopy()}/`;
+    /** Waits until as many calls wait for the copy. */
+    const waiting = (calls: number) =>
+      until(
+        `${calls} calls`,
+        () => gate.waiting,
+        (count) => count === calls,
+      );
+    const fetchCopy = async (): Promise<[status: number, begin: string]> => {
+      const response = fetch(url, { headers: { connection: 'close' } });
+      await waiting(1);
+      gate.open();
+      const { status } = await response;
+      return [status, (await (await response).text()).slice(0, 15)];
+    };
+    return { gate, url, left: left.promise, waiting, giveSigns, fetchCopy };
+  }
+
+  test('stays for the next call of a client that left', async (t) => {
+    const { gate, url, left, waiting, fetchCopy } = await start(t);
+    const request = http.get(url, { agent: false }).on('error', () => {});
+    await waiting(1);
+    request.destroy();
+    await left;
+    gate.open();
+    await waiting(0);
+    assert.deepEqual(await fetchCopy(), [200, 'SQLite format 3']);
+  });
+
+  test('stays for the next call of a client that got 503, because the storage stalled', async (t) => {
+    const { gate, url, waiting, giveSigns, fetchCopy } = await start(t);
+    const response = fetch(url, { headers: { connection: 'close' } });
+    await waiting(1);
+    giveSigns(LONG_SIGN);
+    assert.equal((await response).status, 503);
+    gate.open();
+    await waiting(0);
+    assert.deepEqual(await fetchCopy(), [200, 'SQLite format 3']);
+  });
+
+  test('arrives, although the storage stalls before its first bytes are read', async (t) => {
+    const { fetchCopy } = await start(t, (giveSigns) => giveSigns(LONG_SIGN));
+    assert.deepEqual(await fetchCopy(), [200, 'SQLite format 3']);
   });
 });
 

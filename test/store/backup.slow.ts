@@ -17,16 +17,13 @@ import type { AddressInfo } from 'node:net';
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, test, type TestContext } from 'node:test';
-import { MessageChannel } from 'node:worker_threads';
 import { ConvokeClient, ConvokeError } from '@convoke/sdk';
 import { give } from '../../src/cli/program/commands/backup.ts';
-import { Backups, CopyMaker } from '../../src/store/sqlite/file/backups.ts';
 import { copyDataFile, copyDatabase, inspectCopy } from '../../src/store/sqlite/file/copy.ts';
-import { GroupCommit } from '../../src/store/sqlite/group_commit.ts';
 import { MIGRATIONS } from '../../src/store/sqlite/migrations.ts';
 import { convoke, serve, type Service, stop, temporaryDirectory } from '../support/command_line.ts';
 import { AUDIT_ENTRIES, makeDataFile } from '../support/data_file.ts';
-import { temporaryFile } from '../support/node.ts';
+import { startCopies } from '../support/copies.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import { headerOf, pushOf, type Receiver, startReceiver } from '../support/receiver.ts';
 import { assertProblem, startService } from '../support/service.ts';
@@ -353,11 +350,7 @@ describe('over the API', () => {
 
 describe('a copy', () => {
   test('that no client fetches any more is removed, and the next one may be made', async (t) => {
-    const file = temporaryFile(t);
-    const group_commit = new GroupCommit(file, { kind: 'memory' }, Date.now);
-    const { port1, port2 } = new MessageChannel();
-    const maker = new CopyMaker(port2, file, group_commit);
-    const backups = new Backups(port1, file, 1);
+    const { file, backups } = startCopies(t, 1);
     const { backup_id } = await backups.begin();
     await until(
       'the end of the copy',
@@ -370,8 +363,6 @@ describe('a copy', () => {
       (begun) => begun !== null,
     );
     assert.notEqual(gone?.backup_id, backup_id);
-    await maker.close();
-    group_commit.close();
   });
 
   /** A copy of a data file. */

@@ -1,11 +1,11 @@
 import type { FastifyReply } from 'fastify';
-import { createReadStream } from 'node:fs';
-import { open, rm } from 'node:fs/promises';
+import { createReadStream, fstatSync } from 'node:fs';
 import type { Changes } from '../../changes/changes.ts';
 import type { Clock } from '../../delivery/clock.ts';
 import { Problem } from '../../domain/problem.ts';
 import type { Store } from '../../store/store.ts';
 import type { AuditTrail } from '../auth/audit_trail.ts';
+import { isAwaited } from '../on_closed.ts';
 import { responses } from '../responses.ts';
 import type { App, RequestFor, RouteShape } from '../context.ts';
 import { BACKUP_TYPE, BackupFile, BackupParams, BackupProgressSchema, BackupSchema } from '../schemas/backups.ts';
@@ -73,30 +73,28 @@ async function fetchBackup(
   { params, standing }: RequestFor<typeof FETCH_BACKUP>,
   reply: FastifyReply,
 ) {
-  const backup = await waitFor(store, params.backup_id);
+  const { backups } = store;
+  if (backups === undefined) throw new Problem('backup_not_made_here');
+  const backup = await backups.wait(params.backup_id, CALL_MS_MAX);
   if (backup === null) throw new Problem('backup_does_not_exist');
-  const { path, ...progress } = backup;
   const code = (standing as Standing).revocationReason();
-  if (code !== null) {
-    if (path !== null) await rm(path, { force: true });
-    throw new Problem(code);
-  }
-  if (path === null) return reply.code(202).send(progress);
-  const file = await open(path, 'r');
-  // Removes the file before it is sent: the open descriptor still reads it, and nothing is left however the response
-  // ends.
-  await rm(path, { force: true });
-  const { size } = await file.stat();
-  const copy = createReadStream('', { fd: file, highWaterMark: 1 << 20 });
+  if (code !== null) throw new Problem(code);
+  const { is_whole, ...progress } = backup;
+  if (!is_whole) return reply.code(202).send(progress);
+  // The copy stays for the next call of a client that has left, or that got a response because the storage stalled.
+  if (!isAwaited(reply.raw)) return reply.hijack();
+  // No other code may run until the headers are written. Otherwise the storage could stall after the copy was taken,
+  // and the client would get 503 instead of the copy.
+  const fd = backups.take(params.backup_id);
+  if (fd === null) throw new Problem('backup_does_not_exist');
+  const { size } = fstatSync(fd);
+  const copy = createReadStream('', { fd, highWaterMark: 1 << 20 });
   // A download can take long. It ends when its key or session ends.
   copy.once(
     'close',
     watchStanding(standing as Standing, clock, (ended) => copy.destroy(new Problem(ended))),
   );
-  return reply.type(BACKUP_TYPE).header('content-length', size).send(copy);
-}
-
-async function waitFor({ backups }: BackupContext['store'], backup_id: string) {
-  if (backups === undefined) throw new Problem('backup_not_made_here');
-  return backups.wait(backup_id, CALL_MS_MAX);
+  reply.type(BACKUP_TYPE).header('content-length', size).send(copy);
+  reply.raw.flushHeaders();
+  return reply;
 }

@@ -11,9 +11,13 @@ export interface BackupStore {
    */
   begin(): Promise<{ backup_id: string }>;
   /**
-   * Waits for a copy, at most `wait_ms`. When the copy is whole, `path` names its file, and the caller must remove that
-   * file. Rejects when the copy fails during the call. Null when there is no such copy: an earlier call got the copy,
-   * the copy failed earlier, or no call has asked for the copy for a minute.
+   * Waits until a copy is whole, at most `wait_ms`. Rejects when the copy fails during the call. Null when there is no
+   * such copy: someone took it, it failed earlier, or no call has asked for it for a minute.
    */
-  wait(backup_id: string, wait_ms: number): Promise<(BackupProgress & { path: string | null }) | null>;
+  wait(backup_id: string, wait_ms: number): Promise<(BackupProgress & { is_whole: boolean }) | null>;
+  /**
+   * Takes a whole copy. Returns an open descriptor of its file, which the caller must close. The file has no name any
+   * more, so nothing is left of it then. Null when there is no such copy any more.
+   */
+  take(backup_id: string): number | null;
 }

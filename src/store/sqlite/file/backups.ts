@@ -6,7 +6,7 @@
  * when its process closes any descriptor of the file (https://sqlite.org/howtocorrupt.html, section 2.2).
  */
 import { randomUUID } from 'node:crypto';
-import { rmSync, statfsSync, statSync } from 'node:fs';
+import { openSync, rmSync, statfsSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { MessagePort } from 'node:worker_threads';
@@ -81,19 +81,25 @@ export class Backups implements BackupStore {
     return { backup_id };
   }
 
-  async wait(backup_id: string, wait_ms: number): Promise<(BackupProgress & { path: string | null }) | null> {
+  async wait(backup_id: string, wait_ms: number): Promise<(BackupProgress & { is_whole: boolean }) | null> {
     const copying = this.#copying;
     if (copying?.backup_id !== backup_id) return null;
     this.#isAskedFor(copying);
     const abort = new AbortController();
     const late = pause(wait_ms, undefined, { signal: abort.signal }).catch(() => {});
     await Promise.race([copying.ended.promise, late]).finally(() => abort.abort());
-    const { pages_total, pages_left, is_whole } = copying;
-    if (!is_whole) return { pages_total, pages_left, path: null };
-    // When two calls wait for the copy, one of them gets it.
+    // Two calls may wait for the copy, and the other one may have taken it.
     if (this.#copying !== copying) return null;
-    this.#forget();
-    return { pages_total, pages_left, path: this.#path };
+    const { pages_total, pages_left, is_whole } = copying;
+    return { pages_total, pages_left, is_whole };
+  }
+
+  take(backup_id: string): number | null {
+    if (this.#copying?.backup_id !== backup_id || !this.#copying.is_whole) return null;
+    // No other code may run between these calls: all copies have one path, and after `#remove` another copy may begin.
+    const copy = openSync(this.#path, 'r');
+    this.#remove();
+    return copy;
   }
 
   #isAskedFor(copying: Copying): void {
