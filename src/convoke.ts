@@ -335,6 +335,7 @@ export async function createConvoke(
     keyring.refresh().catch((error: unknown) => log.error({ err: error }, 'keys that were changed could not be read'));
   });
   if (cluster !== null) keyring.follow();
+  feed.seekListeners();
   maintenance.start();
   leases.start();
   engine.start().catch(logFailure(log, 'could not read what was pending'));

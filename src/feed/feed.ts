@@ -64,6 +64,8 @@ export class Feed {
   /** Listeners that are being opened and are not in `#listeners` yet; they count against the limit. */
   #opening = 0;
   #memory: FeedMemory | null = null;
+  /** When the memory was made. */
+  #memory_since = 0;
   #memory_until: number | null = null;
   #flush_scheduled = false;
   #tick: Timer | null = null;
@@ -83,7 +85,7 @@ export class Feed {
   /** Connects this feed with the feeds of the other nodes. */
   joinNodes(broadcast: BroadcastToNodes): void {
     this.#relay = new FeedRelay(this.#parts.clock, broadcast, {
-      isListening: () => this.#memory !== null,
+      listening_since: () => (this.#memory === null ? null : this.#memory_since),
       onEvent: (event) => this.#put(event),
       onLost: () => this.#putGap(),
       onAsked: () => this.#look(),
@@ -95,9 +97,15 @@ export class Feed {
     this.#relay?.onBroadcast(topic, text);
   }
 
-  /** Tells the listeners that events of other nodes may be missing. */
+  /** Lets the other nodes say at once whether they have listeners. Call it when this node gets their broadcasts. */
+  seekListeners(): void {
+    this.#relay?.seekListeners();
+  }
+
+  /** Broadcasts of other nodes may be missing: their events, and that they have listeners. */
   onResync(): void {
     this.#putGap();
+    this.seekListeners();
   }
 
   /** Publishes an event of this node, also to the other nodes with a listener. */
@@ -206,7 +214,10 @@ export class Feed {
       const { clock, store } = this.#parts;
       const last = await store.messages.last();
       // Another call may have made the memory while this call waited.
-      this.#memory ??= new FeedMemory(nameOfMemory(), new FeedPosition(last, clock.wall()));
+      if (this.#memory === null) {
+        this.#memory = new FeedMemory(nameOfMemory(), new FeedPosition(last, clock.wall()));
+        this.#memory_since = clock.now();
+      }
     }
     this.#memory_until = null;
     this.#look();

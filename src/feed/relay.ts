@@ -2,6 +2,10 @@
  * The live feed over several nodes. A node with a listener broadcasts from time to time that it has a listener. The
  * nodes that got this broadcast in the last 15 s broadcast their events, several in one text. A node that has too many
  * events drops some and broadcasts `lost`.
+ *
+ * A node that begins to broadcast its events says so. It may have dropped events before, because it has just started,
+ * or because it did not get the broadcasts of the listeners for a while. So for everybody who listened before, events
+ * are missing.
  */
 import type { Clock, Timer } from '../delivery/clock.ts';
 import { type FeedEvent, feedEventsIn } from '../domain/feed_event.ts';
@@ -14,10 +18,18 @@ export type BroadcastToNodes = (topic: string, text: string) => Promise<void>;
 const ASKING = 'feed.ask';
 const EVENTS = 'feed.events';
 const LOST = 'lost';
+const BEGUN = 'feed.begun';
+/** A node that does not know who listens asks for it. */
+const SEEKING = 'feed.seek';
 
 const ASK_EVERY_MS = 5_000;
 const ASKED_FOR_MS = 15_000;
 const LINGER_MS = 50;
+/**
+ * The other nodes begin with their events when somebody begins to listen here. For this long that is not taken for a
+ * loss.
+ */
+const BEGINNING_MS = 1_000;
 /** The most bytes of events that wait to be broadcast. Further events are lost. */
 const BYTES_MAX = 256 << 10;
 
@@ -25,11 +37,11 @@ const BYTES_MAX = 256 << 10;
 const EVENT_BYTES_MAX = BROADCAST_BYTES_MAX - 2;
 
 interface RelayParts {
-  /** Whether somebody listens to this node. */
-  isListening: () => boolean;
+  /** Since when somebody listens to this node, on the steady clock; null: nobody listens. */
+  listening_since: () => number | null;
   /** An event of another node. */
   onEvent: (event: FeedEvent) => void;
-  /** Another node could not send everything. */
+  /** Events of another node are missing. */
   onLost: () => void;
   /** Another node has a listener. */
   onAsked: () => void;
@@ -44,6 +56,8 @@ export class FeedRelay {
   #texts: string[] = [];
   #bytes = 0;
   #has_lost = false;
+  /** Whether this node has begun to broadcast its events, and no other node knows it yet. */
+  #has_begun = false;
   #timer: Timer | null = null;
   #is_flushing = false;
   #is_stopped = false;
@@ -65,18 +79,33 @@ export class FeedRelay {
     this.#broadcast(ASKING, '').catch(() => {});
   }
 
+  /** Lets the other nodes ask at once, because their requests may not have reached this node. */
+  seekListeners(): void {
+    // When this gets lost, the next request comes within 5 s.
+    this.#broadcast(SEEKING, '').catch(() => {});
+  }
+
   tick(): void {
-    if (this.#parts.isListening() && this.#clock.now() >= this.#ask_at) this.ask();
+    if (this.#parts.listening_since() !== null && this.#clock.now() >= this.#ask_at) this.ask();
   }
 
   onBroadcast(topic: string, text: string): void {
-    if (topic === ASKING) {
-      this.#asked_until = this.#clock.now() + ASKED_FOR_MS;
-      this.#parts.onAsked();
-    } else if (topic === EVENTS && this.#parts.isListening()) {
-      if (text === LOST) return this.#parts.onLost();
-      for (const event of feedEventsIn(text)) this.#parts.onEvent(event);
+    if (topic === ASKING) return this.#onAsked();
+    const since = this.#parts.listening_since();
+    if (since === null) return;
+    if (topic === SEEKING) this.ask();
+    else if (topic === BEGUN && this.#clock.now() >= since + BEGINNING_MS) this.#parts.onLost();
+    else if (topic === EVENTS && text === LOST) this.#parts.onLost();
+    else if (topic === EVENTS) for (const event of feedEventsIn(text)) this.#parts.onEvent(event);
+  }
+
+  #onAsked(): void {
+    if (!this.is_asked) {
+      this.#has_begun = true;
+      this.#schedule();
     }
+    this.#asked_until = this.#clock.now() + ASKED_FOR_MS;
+    this.#parts.onAsked();
   }
 
   /** Broadcasts an event of this node, if another node has asked for events. */
@@ -109,17 +138,20 @@ export class FeedRelay {
     this.#is_flushing = true;
     const texts = this.#texts;
     const has_lost = this.#has_lost;
+    const has_begun = this.#has_begun;
     this.#texts = [];
     this.#bytes = 0;
     this.#has_lost = false;
+    this.#has_begun = false;
     try {
+      if (has_begun) await this.#broadcast(BEGUN, '');
       for (const text of packedTexts(texts, BROADCAST_BYTES_MAX)) await this.#broadcast(EVENTS, text);
       if (has_lost) await this.#broadcast(EVENTS, LOST);
     } catch {
       this.#has_lost = true;
     }
     this.#is_flushing = false;
-    if (this.#texts.length > 0 || this.#has_lost) this.#schedule();
+    if (this.#texts.length > 0 || this.#has_lost || this.#has_begun) this.#schedule();
   }
 
   stop(): void {

@@ -113,7 +113,7 @@ test('whatever the payload is, reading it does not throw, and none of it has a v
   );
   fc.assert(fc.property(anything, (payload) => listener.messageOf(payload)?.unsigned !== false));
   const relay = new FeedRelay(new VirtualClock(), async () => {}, {
-    isListening: () => true,
+    listening_since: () => 0,
     onEvent: () => assert.fail('no event'),
     onLost: () => {},
     onAsked: () => {},

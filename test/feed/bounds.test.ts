@@ -151,7 +151,7 @@ describe('a message to thousands of instances, on another node', () => {
     const clock = new VirtualClock();
     const got: FeedEvent[] = [];
     const parts = {
-      isListening: () => true,
+      listening_since: () => clock.now(),
       onEvent: (event: FeedEvent) => void got.push(event),
       onLost: () => assert.fail('nothing is lost'),
       onAsked() {},

@@ -39,6 +39,7 @@ test('a listener of one node gets what is sent to the other, and every attempt o
   const streams = [await listenTo(t, first), await listenTo(t, second)] as const;
   await introduce(first, streams[1]);
   await introduce(second, streams[0]);
+  const introduced = streams.map(({ events }) => events.length);
 
   const meeting_id = 'of-both';
   const members: string[] = [];
@@ -47,7 +48,7 @@ test('a listener of one node gets what is sent to the other, and every attempt o
     members.push(instance_id);
   }
   const sent = [await first.send(meeting_id, { n: 1 }), await second.send(meeting_id, { n: 2 })];
-  for (const stream of streams) {
+  for (const [i, stream] of streams.entries()) {
     const attempted = await stream.some(2 * MEMBERS, isOf(meeting_id, 'delivery.attempted'));
     assert.deepEqual(
       attempted.map(({ data }) => `${String(data['message_id'])} ${String(data['instance_id'])}`).toSorted(),
@@ -61,7 +62,8 @@ test('a listener of one node gets what is sent to the other, and every attempt o
     );
     const joined = await stream.some(MEMBERS, isOf(meeting_id, 'instance.joined'));
     assert.equal(joined.length, MEMBERS);
-    assert.ok(!stream.events.some(({ name }) => name === 'gap'), 'nothing was lost');
+    // A node that takes a second to hear of the listener makes a gap before its first event.
+    assert.ok(!stream.events.slice(introduced[i]).some(({ name }) => name === 'gap'), 'nothing was lost');
   }
 });
 
