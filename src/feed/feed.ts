@@ -275,6 +275,8 @@ export class Feed {
     for (const listener of this.#listeners) {
       if (now - listener.written_at >= HEARTBEAT_MS) listener.heartbeat();
       listener.forgetSkipped(now);
+      // At most once a tick: a node with too many events makes a gap many times in a second.
+      void listener.refresh();
     }
     this.#relay?.tick();
     if (this.#memory_until !== null && now >= this.#memory_until && this.#opening === 0) {

@@ -117,7 +117,7 @@ export class FeedListener {
       return;
     }
     while (this.#beginning.length > 0 && !this.#is_blocked) this.#write(this.#beginning.shift() as string);
-    while (this.#next <= this.#memory.last && !this.#is_blocked) {
+    while (this.#next <= this.#memory.last && !this.#is_blocked && !this.#view.isStale) {
       if (!this.#memory.holdsAfter(this.#next - 1)) return this.#cutOff();
       const { bytes, next } = this.#isWhole
         ? this.#memory.chunk(this.#next)
@@ -125,6 +125,11 @@ export class FeedListener {
       this.#next = next;
       if (bytes.length > 0) this.#write(bytes);
     }
+  }
+
+  /** Reads again what the listener may see, if it has seen a gap. Until then `serve` writes no later event. */
+  async refresh(): Promise<void> {
+    if (this.#view.isStale && (await this.#view.refresh(this.#memory))) this.serve();
   }
 
   get #isWhole(): boolean {

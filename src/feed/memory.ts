@@ -132,13 +132,17 @@ export class FeedMemory {
     return chunk;
   }
 
-  /** The next part of the events, for a listener that sees only some of them. */
+  /**
+   * The next part of the events, for a listener that sees only some of them. A gap ends the part, because after it the
+   * listener first learns what it may see.
+   */
   chunkOf(from: number, sees: (event: PublishedEvent) => boolean): { bytes: Buffer; next: number } {
     let text = '';
     let next = from;
-    for (; next <= this.last && text.length < CHUNK_CHARS; next++) {
-      const event = this.get(next);
+    while (next <= this.last && text.length < CHUNK_CHARS) {
+      const event = this.get(next++);
       if (event !== undefined && sees(event)) text += event.text;
+      if (event?.about.kind === 'everybody') break;
     }
     return { bytes: Buffer.from(text), next };
   }

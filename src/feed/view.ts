@@ -35,11 +35,13 @@ export class FeedView {
   readonly #onError: (error: unknown) => void;
   readonly #meetings: ReadonlySet<string>;
   /** The ids with the time of their registration, because an id may have had another owner before. */
-  readonly #owned = new Map<string, number>();
-  readonly #in_meetings = new Map<string, number>();
+  #owned = new Map<string, number>();
+  #in_meetings = new Map<string, number>();
   /** Instances to read again, because they joined or left one of the meetings. */
   readonly #to_read = new Set<string>();
   #is_reading = false;
+  #is_stale = false;
+  #is_refreshing = false;
   /**
    * For ids that were read from the store: events up to this number belong to an earlier instance with the same id.
    */
@@ -70,29 +72,58 @@ export class FeedView {
   async load(memory: Pick<FeedMemory, 'removalOf'>): Promise<void> {
     const { visibility } = this.viewer;
     if (visibility === null) return;
-    if (visibility.owner_scope !== null)
-      await this.#loadInto(this.#owned, { owner_scope: visibility.owner_scope, meeting_ids: [] });
-    if (visibility.meeting_ids.length > 0) {
-      await this.#loadInto(this.#in_meetings, { owner_scope: null, meeting_ids: visibility.meeting_ids });
-    }
+    const { owner_scope, meeting_ids } = visibility;
+    const owned = owner_scope === null ? [] : await this.#read({ owner_scope, meeting_ids: [] });
+    const in_meetings = meeting_ids.length === 0 ? [] : await this.#read({ owner_scope: null, meeting_ids });
+    this.#owned = new Map(owned);
+    this.#in_meetings = new Map(in_meetings);
     for (const instance_id of [...this.#owned.keys(), ...this.#in_meetings.keys()]) {
       const removal = memory.removalOf(instance_id);
       if (removal > 0) this.#removals.set(instance_id, removal);
     }
   }
 
-  async #loadInto(known: Map<string, number>, visibility: Visibility): Promise<void> {
+  async #read(visibility: Visibility): Promise<[instance_id: string, created_at: number][]> {
+    const read: [string, number][] = [];
     let cursor: string | undefined;
     do {
       const page = await this.#store.instances.list({ limit: PAGE, cursor }, visibility);
-      for (const { instance_id, created_at } of page.data) known.set(instance_id, created_at);
+      for (const { instance_id, created_at } of page.data) read.push([instance_id, created_at]);
       cursor = page.next_cursor ?? undefined;
     } while (cursor !== undefined);
+    return read;
+  }
+
+  /**
+   * Whether a gap was seen: one of the missing events may have given an instance to another owner. Then no event may be
+   * shown before `refresh` returns true.
+   */
+  get isStale(): boolean {
+    return this.#is_stale;
+  }
+
+  /** Loads the view of a listener that has seen a gap. False when that is in progress, or fails. */
+  async refresh(memory: Pick<FeedMemory, 'removalOf'>): Promise<boolean> {
+    if (this.#is_refreshing) return false;
+    this.#is_refreshing = true;
+    try {
+      await this.load(memory);
+      this.#is_stale = false;
+      return true;
+    } catch (error) {
+      this.#onError(error);
+      return false;
+    } finally {
+      this.#is_refreshing = false;
+    }
   }
 
   sees({ about, number }: Pick<PublishedEvent, 'about' | 'number'>): boolean {
     const { visibility, instance_id, meeting_id } = this.viewer;
-    if (about.kind === 'everybody') return true;
+    if (about.kind === 'everybody') {
+      this.#is_stale = visibility !== null;
+      return true;
+    }
     if (about.kind === 'of_an_instance')
       return instance_id !== undefined && (meeting_id ?? about.meeting_id) === about.meeting_id;
     // Comes before the filters, because the view also learns from events that the filters leave out.

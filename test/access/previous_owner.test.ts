@@ -6,6 +6,8 @@ import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import type { ApiKeyWithToken, Pulled, RegisteredInstance } from '@convoke/sdk';
 import { isSameOrigin } from '../../src/domain/webhook_url.ts';
+import { attemptedEvent } from '../../src/feed/events.ts';
+import { Feed, type FeedParts } from '../../src/feed/feed.ts';
 import { FeedMemory } from '../../src/feed/memory.ts';
 import { TIMEOUT_S_MAX } from '../../src/domain/runtimes/runtimes.ts';
 import { FeedView } from '../../src/feed/view.ts';
@@ -14,6 +16,7 @@ import { makeDatabase } from '../support/postgres.ts';
 import { pullPath } from '../support/pulling.ts';
 import { type Receiver, startReceiver } from '../support/receiver.ts';
 import { instancePath, type Service, startService } from '../support/service.ts';
+import { VirtualClock } from '../support/virtual_clock.ts';
 import { until } from '../support/wait.ts';
 
 const SECRET_HEADER = { authorization: 'Bearer annas-gateway-token', 'x-room': '42' };
@@ -153,6 +156,67 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
     });
   });
 }
+
+test('after a gap the feed shows nothing to the previous owner of an instance, and everything to the new one', async (t) => {
+  const clock = new VirtualClock();
+  let owner = 'anna';
+  let gate = Promise.resolve();
+  /** Only the store knows that ben is the owner now: the event of that change is lost. */
+  const list = async (_page: unknown, { owner_scope }: { owner_scope: { key_id: string } }) => {
+    await gate;
+    const data = owner_scope.key_id === owner ? [{ instance_id: 'laptop', created_at: 0 }] : [];
+    return { data, next_cursor: null };
+  };
+  const feed = new Feed({
+    clock,
+    store: { messages: { last: async () => null }, instances: { list } },
+    listeners_max: 2,
+    ended: async () => [],
+    written: async () => {},
+    onError: () => {},
+  } as unknown as FeedParts);
+  t.after(() => feed.stop());
+  feed.joinNodes(async () => {});
+  const listen = async (key_id: string): Promise<() => string> => {
+    const visibility = { owner_scope: { key_id, instance_id: null }, meeting_ids: [] };
+    const opened = await feed.open({
+      viewer: { visibility, instance_id: undefined, meeting_id: undefined, session: null },
+      last_event_id: null,
+      standing: { principal: { key_id }, revocationReason: () => null },
+    });
+    let text = '';
+    const write = (bytes: Buffer | string): boolean => {
+      text += bytes.toString();
+      return true;
+    };
+    opened.begin({ write, end() {}, destroy() {}, onDrain() {}, onClose() {} });
+    return () => [...text.matchAll(/"seq":(\d+)|event: (gap)/g)].map(([, seq, gap]) => seq ?? gap).join(' ');
+  };
+  const attempt = (seq: number): void => {
+    const ids = { delivery_id: `dlv_${seq}`, message_id: `msg_${seq}`, meeting_id: 'm', instance_id: 'laptop' };
+    const settled = { state: 'delivered', reason: null, retry_in_ms: null, accepted_at: clock.wall() } as const;
+    const started_at = new Date(clock.wall()).toISOString();
+    const ended = { attempt: 1, started_at, duration_ms: 1, outcome: 'ok', status_code: 200, detail: '' } as const;
+    feed.publish(attemptedEvent({ ...ids, seq, ...settled }, { ...ended, response_excerpt: '' }));
+  };
+  const [anna, ben] = [await listen('anna'), await listen('ben')];
+  attempt(1);
+  await clock.advance(1_000);
+  owner = 'ben';
+  feed.onBroadcast('feed.events', 'lost');
+  attempt(2);
+  // While the store cannot say who the owner is, nobody learns anything.
+  gate = Promise.reject(new Error('the store is away'));
+  gate.catch(() => {});
+  await clock.advance(1_000);
+  assert.deepEqual([anna(), ben()], ['1 gap', 'gap']);
+  gate = Promise.resolve();
+  attempt(3);
+  await clock.advance(1_000);
+  attempt(4);
+  await clock.advance(1_000);
+  assert.deepEqual([anna(), ben()], ['1 gap', 'gap 2 3 4']);
+});
 
 test('an attempt that was in flight when an id was removed is not shown to the new owner of the id', async () => {
   const created_at = 1_000_000;
