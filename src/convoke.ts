@@ -42,6 +42,7 @@ import { Keyring } from './http/auth/keyring.ts';
 import { Limits } from './http/auth/limits.ts';
 import { PortalLinks } from './http/auth/portal_links.ts';
 import { Pages } from './http/pages.ts';
+import { TestPushes } from './http/test_pushes.ts';
 import { allRoutes } from './http/routes/routes.ts';
 import { createServer } from './http/server.ts';
 import { Sessions } from './http/auth/sessions.ts';
@@ -252,7 +253,7 @@ export async function createConvoke(
       changes,
       engine,
       feed,
-      webhook_transport,
+      test_pushes: new TestPushes(webhook_transport),
       pull_transport,
       pull_forwarder,
       // A result counts only while this node holds the lease: after a pause of this process, another node may deliver.

@@ -34,6 +34,7 @@ import { allRoutes } from '../../src/http/routes/routes.ts';
 import { createServer } from '../../src/http/server.ts';
 import { Pages } from '../../src/http/pages.ts';
 import { Sessions } from '../../src/http/auth/sessions.ts';
+import { TestPushes } from '../../src/http/test_pushes.ts';
 import { DerivedSecrets } from '../../src/store/secrets/derived_secrets.ts';
 import type { Store } from '../../src/store/store.ts';
 import { openSqliteStore } from '../../src/store/sqlite/open.ts';
@@ -113,7 +114,7 @@ const server = await createServer(
     changes,
     engine,
     feed,
-    webhook_transport: transport,
+    test_pushes: new TestPushes(transport),
     pull_transport,
     pull_forwarder: null,
     takesPullsOf: () => true,

@@ -125,7 +125,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
     this.#context.own_deadlines.delete(this);
   }
 
-  /** Ends the push without a result, because another node takes over or the process ends. */
+  /** Ends the push without a result, because another node takes over, the process ends, or nobody waits for it. */
   giveUp(): void {
     this.#settle('timeout', '', false, true);
   }

@@ -35,8 +35,11 @@ export interface WebhookTransportOptions {
 
 export interface WebhookTransport extends Transport {
   push(push: Push): Promise<PushResult>;
-  /** Makes a push with a deadline of its own. Null: another node takes over, and the attempt counts as not made. */
-  pushFor(push: Push, timeout_ms: number): Promise<PushResult | null>;
+  /**
+   * Makes a push with a deadline of its own. Null: another node takes over, and the attempt counts as not made; or the
+   * signal ended it.
+   */
+  pushFor(push: Push, timeout_ms: number, signal?: AbortSignal): Promise<PushResult | null>;
   counts(): { pushes: number; connections: number; idle_connections: number; instances: number };
 }
 
@@ -83,8 +86,13 @@ class PooledTransport implements WebhookTransport, PushContext {
     });
   }
 
-  pushFor(push: Push, timeout_ms: number): Promise<PushResult | null> {
-    return new Promise((resolve) => new PushAttempt(this, push, resolve, timeout_ms).start());
+  pushFor(push: Push, timeout_ms: number, signal?: AbortSignal): Promise<PushResult | null> {
+    if (signal?.aborted === true) return Promise.resolve(null);
+    return new Promise((resolve) => {
+      const attempt = new PushAttempt(this, push, resolve, timeout_ms);
+      signal?.addEventListener('abort', () => attempt.giveUp(), { once: true });
+      attempt.start();
+    });
   }
 
   forget(instance_id: string): void {

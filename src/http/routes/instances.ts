@@ -5,7 +5,6 @@ import type { Log } from '../../delivery/bounded_log.ts';
 import type { Clock } from '../../delivery/clock.ts';
 import { diagnose } from '../../delivery/transport/diagnosis.ts';
 import { RESERVED_HEADERS } from '../../delivery/transport/push.ts';
-import type { WebhookTransport } from '../../delivery/transport/webhook_transport.ts';
 import { assertMayRegister, assertMeeting, type Principal, type Visibility } from '../../domain/access.ts';
 import { assertAddressable, uniqueIds } from '../../domain/id.ts';
 import type { TransportName } from '../../domain/instance.ts';
@@ -37,6 +36,7 @@ import {
   WebhookTestBody,
 } from '../schemas/instances.ts';
 import { pageOf } from '../schemas/page.ts';
+import type { TestPushes } from '../test_pushes.ts';
 import { wireInstance } from '../wire.ts';
 import { leaseOf } from './subscriptions.ts';
 
@@ -48,7 +48,7 @@ const RETRY_WHEN_UPGRADED_S = 10;
 export interface InstanceContext {
   store: { instances: Pick<InstanceStore, 'list' | 'get'>; cluster: Pick<ClusterStore, 'hasOlderNode'> | null };
   changes: Pick<Changes, 'instances'>;
-  webhook_transport: Pick<WebhookTransport, 'pushFor'>;
+  test_pushes: TestPushes;
   clock: Clock;
   log: Log;
   keyring: Pick<Keyring, 'canOwn' | 'known'>;
@@ -67,7 +67,7 @@ export function instanceRoutes(app: App, context: InstanceContext): void {
   );
   app.post('/api/v1/instances/:instance_id/heartbeat/', HEARTBEAT, (request) => heartbeat(context, request));
   app.post('/api/v1/instances/:instance_id/rotate-secret/', ROTATE_SECRET, (request) => rotateSecret(context, request));
-  app.post('/api/v1/instances/webhook-test/', TEST_WEBHOOK, (request) => testWebhook(context, request));
+  app.post('/api/v1/instances/webhook-test/', TEST_WEBHOOK, (request, reply) => testWebhook(context, request, reply));
 }
 
 const REGISTER = {
@@ -104,7 +104,7 @@ async function register(context: InstanceContext, request: RequestFor<typeof REG
   const runtime = checkedRuntime(body.runtime, body.runtime_options);
   assertShapedHere(runtime, transport);
   if (runtime !== null) await assertNodesKnowRuntimes(store.cluster);
-  const lease_until = await leaseOf(context, body, request, runtime);
+  const lease_until = await leaseOf(context, body, request, reply.raw, runtime);
   const { created, instance, dropped_header_names } = await changes.instances.register(audit_trail.authorOf(request), {
     instance_id: body.instance_id,
     instance_name: body.instance_name,
@@ -313,14 +313,17 @@ const TEST_WEBHOOK = {
 } satisfies RouteShape;
 
 async function testWebhook(
-  { store, webhook_transport, clock, audit_trail, user_agent }: InstanceContext,
+  { store, test_pushes, clock, audit_trail, user_agent }: InstanceContext,
   request: RequestFor<typeof TEST_WEBHOOK>,
+  reply: FastifyReply,
 ) {
   const { body, principal } = request;
   const row = existing(await store.instances.get(body.instance_id, ownedBy(principal)), body.instance_id);
   if (row.transport !== 'webhook') throw invalidField('instance_id', 'pulls: there is no webhook to test');
-  await audit_trail.authorOf(request).record();
-  return diagnose(webhook_transport, row, `test-${randomUUID()}`, clock.wall(), user_agent);
+  return test_pushes.make(row.instance_id, reply.raw, async (transport) => {
+    await audit_trail.authorOf(request).record();
+    return diagnose(transport, row, `test-${randomUUID()}`, clock.wall(), user_agent);
+  });
 }
 
 /** The visibility of a principal, limited to the instances that the principal may change. */

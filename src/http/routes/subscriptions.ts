@@ -1,8 +1,8 @@
 /** The checks of a registration that is a subscription of MCP Events: its lease, and the challenge at its URL. */
 import { randomBytes } from 'node:crypto';
+import type { ServerResponse } from 'node:http';
 import type { Clock } from '../../delivery/clock.ts';
 import { verifySubscriber } from '../../delivery/runtimes/subscriber.ts';
-import type { WebhookTransport } from '../../delivery/transport/webhook_transport.ts';
 import type { Principal } from '../../domain/access.ts';
 import { LEASE_S } from '../../domain/instance.ts';
 import { invalidField, Problem } from '../../domain/problem.ts';
@@ -10,10 +10,11 @@ import type { RuntimeSettings } from '../../domain/runtimes/runtimes.ts';
 import type { InstanceStore } from '../../store/contract/instances.ts';
 import type { Keyring } from '../auth/keyring.ts';
 import type { Standing } from '../auth/standing.ts';
+import type { TestPushes } from '../test_pushes.ts';
 
 interface SubscriptionContext {
   store: { instances: Pick<InstanceStore, 'get'> };
-  webhook_transport: Pick<WebhookTransport, 'pushFor'>;
+  test_pushes: TestPushes;
   keyring: Pick<Keyring, 'known'>;
   clock: Clock;
   user_agent: string;
@@ -33,20 +34,21 @@ const LOOPBACK = /^(localhost|127\.[0-9.]+|\[::1\])$/;
  * When a subscription ends unless it is renewed; null for every other instance. Before the first registration, the
  * server at the URL must answer a challenge.
  *
- * @throws Problem `invalid_fields`, `api_key_missing`, `callback_not_verified`; `api_key_revoked` and the like when the
- * key ended while the challenge was open
+ * @throws Problem `invalid_fields`, `api_key_missing`, `callback_not_verified`, `overloaded`; `api_key_revoked` and the
+ * like when the key ended while the challenge was open
  */
 export async function leaseOf(
   context: SubscriptionContext,
   { instance_id, lease_s, webhook_url = '', webhook_secret }: Given,
   { principal: { key_id, owner_scope }, standing }: { principal: Principal; standing: Standing | null },
+  response: ServerResponse,
   runtime: RuntimeSettings | null,
 ): Promise<number | null> {
   if (runtime?.name !== 'mcp_events') {
     if (lease_s !== undefined) throw invalidField('lease_s', 'is for the runtime mcp_events');
     return null;
   }
-  const { store, webhook_transport, keyring, clock, user_agent } = context;
+  const { store, test_pushes, keyring, clock, user_agent } = context;
   const key = key_id === null ? undefined : keyring.known(key_id)?.key;
   if (key === undefined)
     throw new Problem('api_key_missing', 'A subscription belongs to a key and ends with it: send a key.');
@@ -65,7 +67,9 @@ export async function leaseOf(
   if (!is_verified) {
     const subscriber = { instance_id, url: webhook_url, secret: webhook_secret, id: runtime.options['id'] as string };
     const challenge = randomBytes(CHALLENGE_BYTES).toString('base64url');
-    const failure = await verifySubscriber(webhook_transport, subscriber, challenge, wall_ms, user_agent);
+    const failure = await test_pushes.make(instance_id, response, (transport) =>
+      verifySubscriber(transport, subscriber, challenge, wall_ms, user_agent),
+    );
     if (failure !== null)
       throw new Problem(
         'callback_not_verified',
