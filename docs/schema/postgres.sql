@@ -185,6 +185,7 @@ CREATE TABLE invites (
   redeemed_at bigint,
   key_id text COLLATE "C",
   revoked_at bigint,
+  token_digest text COLLATE "C",
   UNIQUE (digest),
   PRIMARY KEY (invite_id)
 );

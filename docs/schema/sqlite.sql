@@ -161,7 +161,7 @@ CREATE TABLE invites (
   redeemed_at INTEGER,
   key_id TEXT,
   revoked_at INTEGER
-) STRICT, WITHOUT ROWID;
+, token_digest TEXT) STRICT, WITHOUT ROWID;
 
 CREATE TABLE meeting_settings (
   meeting_id TEXT PRIMARY KEY,

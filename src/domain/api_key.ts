@@ -93,6 +93,16 @@ export function validDigests({ digest, previous_digest, previous_until }: ApiKey
   return previous_digest !== null && wall_ms < (previous_until ?? 0) ? [digest, previous_digest] : [digest];
 }
 
+/**
+ * When a token of a key ends, as far as that is known: Infinity for never, `wall_ms` for a token that does not work now.
+ */
+export function tokenEnd(key: ApiKey, token_digest: string | null, wall_ms: number): number {
+  const { digest, previous_until, expires_at } = key;
+  const works = isActive(key, wall_ms) && validDigests(key, wall_ms).some((valid) => valid === token_digest);
+  if (!works) return wall_ms;
+  return Math.min(expires_at ?? Infinity, token_digest === digest ? Infinity : (previous_until ?? wall_ms));
+}
+
 /** Whether a key can make other keys and never expires. At least one such key must remain. */
 export function isLastingAdmin({ scopes, revoked_at, expires_at }: ApiKey): boolean {
   return scopes.includes('admin') && revoked_at === null && expires_at === null;

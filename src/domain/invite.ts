@@ -14,6 +14,11 @@ export interface Invite {
    * with a sign-in link.
    */
   created_by: string | null;
+  /**
+   * Digest of the token of that key with which the invite was made: the invite ends with this token. Null without a key.
+   * Also null when the invite was made before this was stored.
+   */
+  token_digest: string | null;
   /** The instance that the machine registers. */
   instance_id: string;
   /** The meetings that the instance may join, each with the agents in `agent_ids`. */

@@ -7,7 +7,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { after, before, describe, test, type TestContext } from 'node:test';
-import type { ApiKey, ApiKeyWithToken, Instance, OpenSession, Page, Session } from '@convoke/sdk';
+import type { ApiKey, ApiKeyWithToken, Instance, InviteWithLink, OpenSession, Page, Session } from '@convoke/sdk';
 import pg from 'pg';
 import type { Clock } from '../../src/delivery/clock.ts';
 import { type EventStream, openStream } from '../support/event_stream.ts';
@@ -25,6 +25,7 @@ const HOUR_MS = 3_600_000;
  */
 const LONGER = 20;
 const KEYS = '/api/v1/keys/';
+const INVITES = '/api/v1/invites/';
 
 interface House {
   /** The node on which the token ends. */
@@ -132,6 +133,8 @@ class Things {
   readonly #headers: Record<string, Record<string, string>>;
   #held = new Map<string, HeldRequest>();
   #feeds = new Map<string, EventStream>();
+  /** The secrets of invites that were made and not redeemed. */
+  #invites = new Map<string, string>();
   /** The MCP clients that wait for a message. */
   #waits = new Map<string, Promise<Answer<{ code?: string }>>>();
 
@@ -145,7 +148,31 @@ class Things {
       headers: { cookie: '', ...by_key },
     });
     assert.equal(signed_in.status, 201, signed_in.text);
-    return Things.with(t, service, { key: by_key, session: sessionHeaders(service, signed_in) });
+    const things = await Things.with(t, service, { key: by_key, session: sessionHeaders(service, signed_in) });
+    await things.#makeInvites();
+    return things;
+  }
+
+  async #makeInvites(): Promise<void> {
+    const body = { meeting_ids: ['m'], agent_ids: ['invited'], expires_in_s: 86_400 };
+    for (const [kind, headers] of Object.entries(this.#headers)) {
+      const made = await this.#service.request<InviteWithLink>('POST', INVITES, {
+        headers: { cookie: '', ...headers },
+        body,
+      });
+      assert.equal(made.status, 201, made.text);
+      this.#invites.set(kind, made.body.link.split('/').at(-1) ?? '');
+    }
+  }
+
+  /** The responses to machines that redeem the invites. */
+  async redeemed(): Promise<Record<string, string>> {
+    const found: Record<string, string> = {};
+    for (const [kind, secret] of this.#invites) {
+      const body = { secret };
+      found[kind] = codeOf(await this.#service.request('POST', `${INVITES}redeem/`, { headers: { cookie: '' }, body }));
+    }
+    return found;
   }
 
   static async with(
@@ -331,11 +358,13 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
         assert.ok([by_key, by_session].includes(String(ended['session'])), ended['session']);
 
         assert.deepEqual(await things.waitsEnded(), { key: by_key });
+        assert.deepEqual(await things.redeemed(), { key: 'invite_ended', session: 'invite_ended' });
 
         // The control: the things of the other key go on, and the refused changes were not made.
         assert.deepEqual(await control.asked(), { key: 'taken', session: 'taken' });
         assert.ok(control.feedsGoOn);
         assert.deepEqual(await control.finished(), { key: 'taken', session: 'taken' });
+        assert.deepEqual(await control.redeemed(), { key: 'taken', session: 'taken' });
         assert.equal((await madeOf(here)) - previous, 2);
         const { data } = (await here.get<Page<OpenSession>>('/api/v1/sessions/')).body;
         const of_these = data.map(({ key_id }) => key_id).filter((id) => id === key.key_id || id === other.key_id);

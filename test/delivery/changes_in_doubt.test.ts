@@ -154,6 +154,7 @@ describe('a change that is in doubt', () => {
       invite_id: 'v',
       digest: 'd'.repeat(64),
       created_by: null,
+      token_digest: null,
       instance_id: 'i',
       meeting_ids: ['m'],
       agent_ids: ['a'],

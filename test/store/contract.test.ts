@@ -908,6 +908,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
       invite_id: `inv_${String(n).padStart(12, '0')}`,
       digest: `digest-${n}`,
       created_by: 'admin',
+      token_digest: 'digest of admin',
       instance_id: 'i',
       meeting_ids: ['m'],
       agent_ids: ['a'],
@@ -981,6 +982,31 @@ function holdsTheContract(engine: EngineUnderTest): void {
       );
       const rest = await store.invites.list({ limit: 3, cursor: next_cursor! });
       assert.deepEqual([rest.data.length, rest.next_cursor], [1, null]);
+    });
+
+    test('end with the token that made them: at a rotation, after its overlap, or when the key expires', async (t) => {
+      const store = await engine.open(t);
+      await store.api_keys.create(admin);
+      await store.api_keys.create(newKey('short', { scopes: ['admin'], expires_at: WALL + 500 }));
+      const made = async (n: number, token: string, more: Partial<NewInvite> = {}) =>
+        (await store.invites.create(invite(n, { token_digest: token, ...more }))).expires_at - WALL;
+      const ends = async (n: number) => (await store.invites.find(`digest-${n}`))!.expires_at - WALL;
+      assert.equal(await made(1, 'digest of admin'), 10_000);
+      assert.equal(await made(2, 'digest of short', { created_by: 'short' }), 500);
+      await store.api_keys.rotate('admin', 'second', 1_000, WALL + 100);
+      assert.deepEqual([await ends(1), await ends(2)], [1_100, 500]);
+      // Both tokens work now. An earlier token does not, but a request with it may still be in progress.
+      assert.deepEqual([await made(3, 'digest of admin'), await made(4, 'second')], [1_100, 10_000]);
+      assert.equal(await made(5, 'earlier'), 5);
+      await store.api_keys.rotate('admin', 'third', 2_000, WALL + 200);
+      assert.deepEqual([await ends(1), await ends(3), await ends(4)], [200, 200, 2_200]);
+      assert.equal(await store.invites.redeem('digest-1', newKey('a'), WALL + 200), null);
+      // The control: the token of this invite still works.
+      assert.notEqual(await store.invites.redeem('digest-4', newKey('b'), WALL + 200), null);
+      await store.api_keys.rotate('admin', 'fourth', 0, WALL + 300);
+      assert.equal(await ends(4), 2_200, 'what has ended stays as it is');
+      await store.api_keys.revoke('short', WALL + 10);
+      assert.equal(await made(6, 'digest of short', { created_by: 'short' }), 6);
     });
 
     test('wait in a bounded number, and leave the list a month after their end', async (t) => {

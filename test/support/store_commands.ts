@@ -509,10 +509,12 @@ const COMMANDS = {
   },
   invite: async (store, d) => {
     const invite_id = `inv_${d.unique.padStart(12, '0')}`;
+    const maker = d.flag(2) ? (await store.api_keys.changedSince(0)).at(d.flag(3) ? 0 : -1) : undefined;
     await audited(store, d).invites.create({
       invite_id,
       digest: `secret ${d.unique}`,
-      created_by: d.owner,
+      created_by: maker?.key_id ?? d.owner,
+      token_digest: (d.flag(4) ? maker?.digest : maker?.previous_digest) ?? null,
       instance_id: d.instance_id,
       meeting_ids: [d.meeting_id],
       agent_ids: ['a', 'b'],

@@ -83,7 +83,7 @@ async function createInvite(
   request: RequestFor<typeof CREATE>,
   reply: FastifyReply,
 ) {
-  const { body, principal } = request;
+  const { body, principal, standing, signed_in } = request;
   const invite_id = `inv_${makeKeyId(randomBytes(ID_BYTES))}`;
   const agent_ids = uniqueIds(body.agent_ids);
   const instance_id = body.instance_id ?? inviteInstanceId(agent_ids[0]!, invite_id);
@@ -95,6 +95,7 @@ async function createInvite(
     invite_id,
     digest: digestOf(secret),
     created_by: principal.key_id,
+    token_digest: standing?.token?.digest ?? signed_in?.session.token_digest ?? null,
     instance_id,
     meeting_ids: uniqueIds(body.meeting_ids),
     agent_ids,

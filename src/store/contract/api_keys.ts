@@ -25,8 +25,8 @@ export interface ApiKeyStore {
    */
   revoke(key_id: string, wall_ms: number): Promise<ApiKey | null>;
   /**
-   * Gives a key a new token. The previous token stays valid for `overlap_ms`, and no session of that token lasts
-   * longer. Null when there is no such key. Rejects with `key_not_active` when the key is revoked or has expired.
+   * Gives a key a new token. The previous token stays valid for `overlap_ms`, and no session and no invite of that token
+   * lasts longer. Null when there is no such key. Rejects with `key_not_active` when the key is revoked or has expired.
    */
   rotate(key_id: string, digest: string, overlap_ms: number, wall_ms: number): Promise<ApiKey | null>;
   /**

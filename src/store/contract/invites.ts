@@ -23,8 +23,8 @@ export interface Redemption {
 
 export interface InviteStore {
   /**
-   * Stores an invite, and removes invites that expired long ago. Rejects with `quota_exceeded` when too many invites
-   * are open.
+   * Stores an invite, and removes invites that expired long ago. The invite expires no later than the token that made
+   * it. Rejects with `quota_exceeded` when too many invites are open.
    */
   create(invite: NewInvite): Promise<Invite>;
   /** Finds an invite by the digest of its secret. */

@@ -49,6 +49,12 @@ const SHORTEN_SESSIONS = statement(`
   UPDATE sessions SET expires_at = CASE WHEN token_digest = $digest THEN least(expires_at, $until::bigint) ELSE 0 END
   WHERE key_id = $key_id`);
 
+/** The same for invites. */
+const SHORTEN_INVITES = statement(`
+  UPDATE invites SET expires_at = least(
+    expires_at, CASE WHEN token_digest = $digest THEN $until::bigint ELSE $wall_ms::bigint END)
+  WHERE created_by = $key_id AND redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > $wall_ms`);
+
 const ROWS = `SELECT ${API_KEY_COLUMNS.join(', ')} FROM api_keys`;
 const GET = statement(`${ROWS} WHERE key_id = $key_id`);
 const OTHERS = statement(`${ROWS} WHERE revoked_at IS NULL AND key_id <> $key_id`);
@@ -120,6 +126,7 @@ export function apiKeyOperations(session: Session): ApiKeyStore {
       const until = wall_ms + overlap_ms;
       await session.run(ROTATE, { key_id, digest, until });
       await session.run(SHORTEN_SESSIONS, { key_id, digest: key.digest, until });
+      await session.run(SHORTEN_INVITES, { key_id, digest: key.digest, until, wall_ms });
       session.messages.push({ kind: 'keys' });
       return get(key_id);
     },

@@ -109,6 +109,7 @@ export const INVITE_COLUMNS = columnsOf<InvitesTable>({
   invite_id: 1,
   digest: 1,
   created_by: 1,
+  token_digest: 1,
   instance_id: 1,
   meeting_ids: 1,
   agent_ids: 1,

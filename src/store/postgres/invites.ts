@@ -1,3 +1,4 @@
+import { tokenEnd } from '../../domain/api_key.ts';
 import type { Invite } from '../../domain/invite.ts';
 import { Problem } from '../../domain/problem.ts';
 import type { ApiKeyStore } from '../contract/api_keys.ts';
@@ -15,8 +16,8 @@ import { keyOf } from './page.ts';
 const LOCK = statement(`SELECT pg_advisory_xact_lock(${KEYS})`);
 
 const CREATE = statement(`
-  INSERT INTO invites (invite_id, digest, created_by, instance_id, meeting_ids, agent_ids, created_at, expires_at)
-  VALUES ($invite_id, $digest, $created_by, $instance_id, $meeting_ids, $agent_ids, $created_at, $expires_at)`);
+  INSERT INTO invites (invite_id, digest, created_by, token_digest, instance_id, meeting_ids, agent_ids, created_at, expires_at)
+  VALUES ($invite_id, $digest, $created_by, $token_digest, $instance_id, $meeting_ids, $agent_ids, $created_at, $expires_at)`);
 
 const REMOVE_OLD = statement('DELETE FROM invites WHERE expires_at < $before_ms');
 
@@ -40,7 +41,7 @@ const REDEEM = statement(`
 
 export function inviteOperations(
   session: Session,
-  api_keys: Pick<ApiKeyStore, 'create'>,
+  api_keys: Pick<ApiKeyStore, 'create' | 'get'>,
   instances: Pick<InstanceStore, 'patch'>,
 ): InviteStore {
   async function get(invite_id: string): Promise<Invite | null> {
@@ -54,13 +55,16 @@ export function inviteOperations(
       return row === undefined ? null : inviteOf(row);
     },
     async create(invite) {
-      const { invite_id, meeting_ids, agent_ids, created_at: wall_ms } = invite;
+      const { invite_id, created_by, token_digest, meeting_ids, agent_ids, created_at: wall_ms } = invite;
       await session.all(LOCK);
       await session.run(REMOVE_OLD, { before_ms: wall_ms - INVITES_KEPT_MS });
       const [counted] = await session.all<{ pending: number }>(COUNT_PENDING, { wall_ms });
       assertRoomForInvite(counted?.pending ?? 0);
       const lists = { meeting_ids: JSON.stringify(meeting_ids), agent_ids: JSON.stringify(agent_ids) };
-      await session.run(CREATE, { ...invite, ...lists });
+      // The token was valid when the request arrived, and may have ended since.
+      const maker = created_by === null ? null : await api_keys.get(created_by);
+      const end = maker === null ? Infinity : tokenEnd(maker, token_digest, wall_ms);
+      await session.run(CREATE, { ...invite, ...lists, expires_at: Math.min(invite.expires_at, end) });
       return (await get(invite_id)) as Invite;
     },
     async list({ limit, cursor }) {

@@ -204,4 +204,9 @@ export const MIGRATIONS: readonly string[] = [
   ALTER TABLE this_database ADD COLUMN held_since bigint NOT NULL DEFAULT 0;
   ALTER TABLE this_database ADD COLUMN held_up_to text;
   `,
+  `
+  -- The token that made an invite; null for the invites of a node of the previous version, and before this step. Those end
+  -- when a node of this version rotates their key.
+  ALTER TABLE invites ADD COLUMN token_digest text COLLATE "C";
+  `,
 ];

@@ -44,6 +44,11 @@ const REVOKE_INVITES = `
 const SHORTEN_SESSIONS = `
   UPDATE sessions SET expires_at = CASE WHEN token_digest = $digest THEN min(expires_at, $until) ELSE 0 END WHERE key_id = $key_id`;
 
+/** The same for invites. */
+const SHORTEN_INVITES = `
+  UPDATE invites SET expires_at = min(expires_at, CASE WHEN token_digest = $digest THEN $until ELSE $wall_ms END)
+  WHERE created_by = $key_id AND redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > $wall_ms`;
+
 const LIST = `
   SELECT * FROM api_keys WHERE (created_at, key_id) > (?, ?) ORDER BY created_at, key_id LIMIT ?`;
 
@@ -105,6 +110,7 @@ export function apiKeyOperations(db: Database): Sync<ApiKeyStore> {
       const until = wall_ms + overlap_ms;
       db.prepare(ROTATE).run(until, digest, key_id);
       db.prepare(SHORTEN_SESSIONS).run({ key_id, digest: key.digest, until });
+      db.prepare(SHORTEN_INVITES).run({ key_id, digest: key.digest, until, wall_ms });
       return get(key_id);
     },
     changedSince(change_no: number) {

@@ -1,3 +1,4 @@
+import { tokenEnd } from '../../domain/api_key.ts';
 import type { Invite } from '../../domain/invite.ts';
 import { Problem } from '../../domain/problem.ts';
 import type { ApiKeyStore, NewApiKey } from '../contract/api_keys.ts';
@@ -11,8 +12,8 @@ import type { Database } from './database.ts';
 import type { Sync } from './sync.ts';
 
 const CREATE = `
-  INSERT INTO invites (invite_id, digest, created_by, instance_id, meeting_ids, agent_ids, created_at, expires_at)
-  VALUES ($invite_id, $digest, $created_by, $instance_id, $meeting_ids, $agent_ids, $created_at, $expires_at)`;
+  INSERT INTO invites (invite_id, digest, created_by, token_digest, instance_id, meeting_ids, agent_ids, created_at, expires_at)
+  VALUES ($invite_id, $digest, $created_by, $token_digest, $instance_id, $meeting_ids, $agent_ids, $created_at, $expires_at)`;
 
 const REMOVE_OLD = 'DELETE FROM invites WHERE expires_at < ?';
 
@@ -29,7 +30,7 @@ const REDEEM = `
 
 export function inviteOperations(
   db: Database,
-  api_keys: Pick<Sync<ApiKeyStore>, 'create'>,
+  api_keys: Pick<Sync<ApiKeyStore>, 'create' | 'get'>,
   instances: Pick<Sync<InstanceStore>, 'patch'>,
 ): Sync<InviteStore> {
   function get(where: string, value: string): Invite | null {
@@ -40,11 +41,14 @@ export function inviteOperations(
   return {
     find: (digest: string) => get('digest', digest),
     create(invite: NewInvite) {
-      const { invite_id, meeting_ids, agent_ids, created_at: wall_ms } = invite;
+      const { invite_id, created_by, token_digest, meeting_ids, agent_ids, created_at: wall_ms } = invite;
       db.prepare(REMOVE_OLD).run(wall_ms - INVITES_KEPT_MS);
       assertRoomForInvite((db.prepare(COUNT_PENDING).get({ wall_ms }) as { pending: number }).pending);
       const lists = { meeting_ids: JSON.stringify(meeting_ids), agent_ids: JSON.stringify(agent_ids) };
-      db.prepare(CREATE).run({ ...invite, ...lists });
+      // The token was valid when the request arrived, and may have ended since.
+      const maker = created_by === null ? null : api_keys.get(created_by);
+      const end = maker === null ? Infinity : tokenEnd(maker, token_digest, wall_ms);
+      db.prepare(CREATE).run({ ...invite, ...lists, expires_at: Math.min(invite.expires_at, end) });
       return get('invite_id', invite_id) as Invite;
     },
     list({ limit, cursor }: PageRequest) {

@@ -352,4 +352,8 @@ export const MIGRATIONS: readonly string[] = [
   `
   CREATE INDEX deliveries_aside_in_meeting ON deliveries (instance_id, meeting_id) WHERE state = 'pending' AND aside = 1;
   `,
+  `
+  -- The token that made an invite; null for the invites before this step, which end when their key is rotated.
+  ALTER TABLE invites ADD COLUMN token_digest TEXT;
+  `,
 ];
