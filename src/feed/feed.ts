@@ -201,6 +201,9 @@ export class Feed {
     // which messages were published before it, and a replay could leave some out.
     if (parsed === null || this.#relay !== null) return nothing;
     const { store, clock, written } = this.#parts;
+    // Somebody has set the wall clock back. Attempts since then have ended before the place, by their times, and a replay
+    // would take them for published.
+    if (clock.wall() < parsed.position.at) return nothing;
     await written();
     const replay = await replayOf(store, parsed.position, viewer, clock.now());
     if (replay === null) return nothing;

@@ -280,6 +280,22 @@ describe('a listener that reconnects', () => {
     }
   });
 
+  test('learns that attempts may be missing when the clock was set back meanwhile', async (t) => {
+    const clock = new SetClock();
+    const other = await startService(t, {}, clock);
+    await other.member(t, 'm');
+    const stream = await listen(t, other);
+    await other.send('m', {});
+    await stream.some(1, isNamed('delivery.attempted'));
+    const after = stream.last_id;
+    clock.step(-HOUR);
+    await other.restart({});
+    await other.settled(await other.send('m', {}));
+    const back = await listen(t, other, { after });
+    const [gap] = await back.some(1);
+    assert.deepEqual([gap!.name, gap!.data['replayed']], ['gap', []]);
+  });
+
   test('that missed more than is replayed learns so, and gets no part of it', async (t) => {
     const other = await startService(t);
     const stream = await listen(t, other);
