@@ -181,7 +181,7 @@ describe('the chain', () => {
     const store = openStoreHere();
     t.after(() => store.close());
     await Promise.all(Array.from({ length: count }, (_, n) => store.audit.append(entry(n), n)));
-    return (await store.audit.list({ newest_first: false, limit: 500 })).data;
+    return (await store.audit.list({ newest_first: false, limit: 500 }, 500)).data;
   }
 
   test('is whole as it was written, and begins with zeros', async (t) => {
@@ -226,7 +226,7 @@ describe('the chain', () => {
 });
 
 async function allOf(store: Store): Promise<AuditEntry[]> {
-  return (await store.audit.list({ newest_first: false, limit: 500 })).data;
+  return (await store.audit.list({ newest_first: false, limit: 500 }, 500)).data;
 }
 
 for (const engine of ENGINES) {

@@ -1,7 +1,7 @@
 /** Lists that change while a person uses them, in a real browser: mouse and keys open the row that the person chose. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
-import type { Counts, Delivery, Page as ListOf, ServiceNode } from '@convoke/sdk';
+import type { AuditEntry, Counts, Delivery, Page as ListOf, ServiceNode } from '@convoke/sdk';
 import type { Page } from 'playwright-core';
 import { follow, SLOW_FRAMES, useVisitor } from '../support/browser.ts';
 import { startReceiver } from '../support/receiver.ts';
@@ -445,6 +445,35 @@ describe('lists', { concurrency: 2 }, () => {
         asked.filter((each) => each !== 'first'),
         ['second', 'third', 'fourth'],
       );
+    });
+  });
+
+  test('the audit log says how far it was searched, and looks behind empty pages for the entry in the address', async (t) => {
+    const service = await startService(t);
+    await service.register({ webhook_url: 'http://127.0.0.1:9/' });
+    const { data } = (await service.get<ListOf<AuditEntry>>('/api/v1/audit/?action=instance.register')).body;
+    /** The pages by their cursor: many entries of other actions are before the only one. */
+    const pages: Record<string, object> = {
+      first: { data: [], next_cursor: 'second', searched_to: '2026-01-02T00:00:00.000Z' },
+      second: { data: [], next_cursor: 'third', searched_to: '2026-01-01T00:00:00.000Z' },
+      third: { data, next_cursor: null },
+    };
+    await visitor.visit(service.url, {}, async (page) => {
+      await page.route('**/api/v1/audit/?*', (route) => {
+        const cursor = new URL(route.request().url()).searchParams.get('cursor') ?? 'first';
+        return route.fulfill({ json: pages[cursor] });
+      });
+      const query = '?action=instance.register';
+      await page.goto(`${service.url}/audit${query}`);
+      const further = page.getByRole('button', { name: 'Search further' });
+      await further.waitFor();
+      assert.equal(await page.getByText('No entries match').count(), 0);
+      await page.goto(`${service.url}/audit/${data[0]!.seq}${query}`);
+      await page
+        .getByRole('region', { name: `Entry ${data[0]!.seq}`, exact: true })
+        .getByText('Hash before', { exact: true })
+        .waitFor();
+      await further.waitFor({ state: 'detached' });
     });
   });
 

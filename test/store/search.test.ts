@@ -4,6 +4,7 @@ import { describe, test } from 'node:test';
 import { attemptsText } from '../../src/domain/attempts_text.ts';
 import type { Visibility } from '../../src/domain/access.ts';
 import type { Outcome } from '../../src/domain/outcome.ts';
+import type { AuditFilter } from '../../src/store/contract/audit.ts';
 import type { DeliveryRow } from '../../src/store/contract/deliveries.ts';
 import type { AcceptedMessage, NewMessage } from '../../src/store/contract/messages.ts';
 import {
@@ -15,6 +16,7 @@ import {
 } from '../../src/store/contract/search.ts';
 import type { Store } from '../../src/store/store.ts';
 import { type EngineUnderTest, ENGINES } from '../support/engines.ts';
+import { entryOf } from '../support/audit.ts';
 import { lane, meeting, newMessage, register, settled } from '../support/store_contents.ts';
 
 for (const engine of ENGINES) describe(engine.name, () => findsThem(engine));
@@ -105,6 +107,41 @@ function findsThem(engine: EngineUnderTest): void {
     assert.deepEqual(await seqs(store, { meeting_id: 'a', until_ms: NOW - 10 * 60_000 }), ['a1']);
     assert.deepEqual(await seqs(store, { until_ms: NOW - 3_600_000 }), []);
   });
+
+  for (const newest_first of [true, false]) {
+    const order = newest_first ? 'newest first' : 'oldest first';
+    test(`entries of the audit log are looked through in calls of so many, ${order}, and an index needs no such calls`, async (t) => {
+      const store = await engine.open(t);
+      for (let n = 0; n < 25; n++) {
+        const rare = n === 3 || n === 21;
+        const entry = { ...entryOf(n), target_id: 'i', action: rare ? 'key.revoke' : 'instance.update' } as const;
+        await store.audit.append(entry, NOW + n);
+      }
+      const look = (filter: Omit<AuditFilter, 'limit' | 'newest_first'>, limit = 100) =>
+        callsOf((cursor) => store.audit.list({ limit, newest_first, ...filter, cursor }, 10));
+      const rare = await look({ action: 'key.revoke' });
+      assert.deepEqual(
+        rare.found.map(({ seq }) => seq),
+        newest_first ? [22, 4] : [4, 22],
+      );
+      const calls: [number, boolean][] = [
+        [1, true],
+        [0, true],
+        [1, false],
+      ];
+      assert.deepEqual(rare.calls, calls);
+      const { principal } = entryOf(0);
+      for (const filter of [
+        { since_ms: NOW + 12, until_ms: NOW + 13 },
+        { instance_id: 'i', action: 'key.revoke' as const },
+        { instance_id: 'i', principal },
+      ])
+        assert.equal((await look(filter)).calls.length, 3);
+      for (const filter of [{}, { instance_id: 'i' }, { principal }])
+        assert.deepEqual((await look(filter)).calls, [[25, false]]);
+      assert.equal((await look({ action: 'instance.update' }, 4)).found.length, 23, 'full pages');
+    });
+  }
 
   test('a message is found by its place in a meeting, and by a delivery, also one that is removed already', async (t) => {
     const store = await engine.open(t);

@@ -543,16 +543,19 @@ const COMMANDS = {
   },
   append: (store, d) => store.audit.append({ ...subjectOf(d), outcome: 'refused', code: 'not_permitted' }, d.wall),
   'list entries': (store, d) =>
-    store.audit.list({
-      limit: d.limit,
-      newest_first: d.flag(0),
-      ...(d.flag(1) && { cursor: d.cursor }),
-      ...(d.flag(2) && { action: d.pick(3, AUDIT_ACTIONS) }),
-      ...(d.flag(4) && { principal: d.owner ?? 'open' }),
-      ...(d.flag(5) && { instance_id: d.instance_id }),
-      ...(d.flag(6) && { since_ms: d.wall - 1_000 }),
-      ...(d.flag(7) && { until_ms: d.wall }),
-    }),
+    store.audit.list(
+      {
+        limit: d.limit,
+        newest_first: d.flag(0),
+        ...(d.flag(1) && { cursor: d.cursor }),
+        ...(d.flag(2) && { action: d.pick(3, AUDIT_ACTIONS) }),
+        ...(d.flag(4) && { principal: d.owner ?? 'open' }),
+        ...(d.flag(5) && { instance_id: d.instance_id }),
+        ...(d.flag(6) && { since_ms: d.wall - 1_000 }),
+        ...(d.flag(7) && { until_ms: d.wall }),
+      },
+      d.pick(6, [2, 1_000]),
+    ),
   ping: (store) => store.ping(),
 } satisfies Record<string, (store: Store, draw: Draw) => unknown>;
 

@@ -582,9 +582,9 @@ export class ConvokeClient {
 
   /**
    * The audit log: who changed what, from where and when. The newest entry is first unless `order` says otherwise. For
-   * admins.
+   * admins. A page may be empty although more follow: `pages` and `all` go on until every entry was read.
    */
-  listAudit(query: ListAuditQuery = {}, options?: CallOptions): Promise<Page<AuditEntry>> {
+  listAudit(query: ListAuditQuery = {}, options?: CallOptions): Promise<SearchPage<AuditEntry>> {
     return this.#requests.call('GET', ['audit'], { ...options, query }, 'data');
   }
 

@@ -377,8 +377,8 @@ export interface FoundMessagePage {
   /** Give it as cursor to get the next page; null on the last one. */
   next_cursor: string | null;
   /**
-   * Present when the search stopped before the page was full, because a request reads only so many rows: everything
-   * since this time was searched. The page may be empty; next_cursor continues.
+   * Present when the search stopped before the page was full, because a request reads only so many rows: the search
+   * came to this time. The page may be empty; next_cursor continues.
    */
   searched_to?: string;
 }

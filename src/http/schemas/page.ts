@@ -20,7 +20,7 @@ export const searchPageOf = <T extends TSchema & { title?: string }>(item: T) =>
   const { properties, title } = pageOf(item) as ReturnType<typeof pageOf<T>> & { title: string };
   const searched_to = Type.Optional(
     time(
-      'Present when the search stopped before the page was full, because a request reads only so many rows: everything since this time was searched. The page may be empty; next_cursor continues.',
+      'Present when the search stopped before the page was full, because a request reads only so many rows: the search came to this time. The page may be empty; next_cursor continues.',
     ),
   );
   return Type.Object({ ...properties, searched_to }, { title, description: 'One page of a search.' });

@@ -1,5 +1,6 @@
 import type { AuditAction, AuditEntry, AuditHead, AuditSubject, NewAuditEntry } from '../../domain/audit.ts';
-import type { Page, PageRequest } from './page.ts';
+import type { PageRequest } from './page.ts';
+import type { SearchPage } from './search.ts';
 
 export interface AuditFilter extends PageRequest {
   /** True: the newest entry is first. False: the oldest entry is first. */
@@ -17,7 +18,11 @@ export interface AuditFilter extends PageRequest {
  */
 export interface AuditStore {
   append(entry: NewAuditEntry, wall_ms: number): Promise<AuditHead>;
-  list(filter: AuditFilter): Promise<Page<AuditEntry>>;
+  /**
+   * Reads at most `rows_max` entries when no index has exactly the entries of the filter. When it ended there,
+   * `searched_to` is the time of the next entry, and `next_cursor` continues with it.
+   */
+  list(filter: AuditFilter, rows_max: number): Promise<SearchPage<AuditEntry>>;
   /**
    * Removes at most `limit` entries from the beginning of the log, all written before `before_ms`, and adds an entry
    * that records the removal. Because each removal adds an entry, removals must be rare: the call removes nothing while

@@ -1,5 +1,5 @@
 import { type AuditHead, CHAIN_START, type NewAuditEntry } from '../../domain/audit.ts';
-import { auditConditions, entryAfter, entryOf, removalOf } from '../rows/audit.ts';
+import { auditConditions, auditPage, entryAfter, entryOf, removalOf } from '../rows/audit.ts';
 import { pageOf } from '../rows/page.ts';
 import { keyOf } from './page.ts';
 import type { AuditStore } from '../contract/audit.ts';
@@ -50,18 +50,21 @@ export function auditOperations(session: Session): AuditStore {
       await session.run(REMOVE, { removed_to: removal.removed_to });
       return removal.removed;
     },
-    async list(filter) {
+    async list(filter, rows_max) {
       const { limit, cursor, newest_first } = filter;
-      let query = build
-        .selectFrom('audit_log')
-        .select(AUDIT_COLUMNS)
-        .orderBy('seq', newest_first ? 'desc' : 'asc')
-        .limit(limit + 1);
+      const { indexed, others } = auditConditions(filter);
+      let rows = build.selectFrom('audit_log').orderBy('seq', newest_first ? 'desc' : 'asc');
       if (cursor !== undefined) {
-        query = query.where('seq', newest_first ? '<' : '>', keyOf(cursor, ['number'])[0] as number);
+        rows = rows.where('seq', newest_first ? '<' : '>', keyOf(cursor, ['number'])[0] as number);
       }
-      for (const condition of auditConditions(filter)) query = query.where(condition);
-      return pageOf(await session.built(query), limit, (row) => [row.seq], entryOf);
+      for (const condition of indexed) rows = rows.where(condition);
+      const next = rows.select(['seq', 'at']).limit(1).offset(rows_max);
+      const [beyond] = others.length === 0 ? [] : await session.built(next);
+      let query = rows.select(AUDIT_COLUMNS).limit(limit + 1);
+      if (beyond !== undefined) query = query.where('seq', newest_first ? '>' : '<', beyond.seq);
+      for (const condition of others) query = query.where(condition);
+      const page = pageOf(await session.built(query), limit, (row) => [row.seq], entryOf);
+      return auditPage(page, beyond, newest_first);
     },
   };
 }

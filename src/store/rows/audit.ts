@@ -13,6 +13,9 @@ import {
 } from '../../domain/audit.ts';
 import { type RawBuilder, sql } from 'kysely';
 import type { AuditFilter } from '../contract/audit.ts';
+import type { Page } from '../contract/page.ts';
+import type { SearchPage } from '../contract/search.ts';
+import { encodeCursor } from './page.ts';
 import type { AuditLogTable } from './tables.ts';
 
 /** The row of a new entry, which follows the last entry. */
@@ -57,21 +60,36 @@ export function entryOf({ at, ...row }: AuditLogTable): AuditEntry {
   };
 }
 
-/** The conditions of a filter, for queries over `audit_log`. */
-export function auditConditions({
-  action,
-  principal,
-  instance_id,
-  since_ms,
-  until_ms,
-}: AuditFilter): RawBuilder<boolean>[] {
-  const conditions: RawBuilder<boolean>[] = [];
-  if (action !== undefined) conditions.push(sql`action = ${action}`);
-  if (principal !== undefined) conditions.push(sql`principal = ${principal}`);
-  if (instance_id !== undefined) conditions.push(sql`target_kind = 'instance' AND target_id = ${instance_id}`);
-  if (since_ms !== undefined) conditions.push(sql`at >= ${since_ms}`);
-  if (until_ms !== undefined) conditions.push(sql`at < ${until_ms}`);
-  return conditions;
+/**
+ * The conditions of a filter, for queries over `audit_log`. An index finds the entries of the first condition in
+ * `indexed`, if there is one. No index has the others.
+ */
+export function auditConditions({ action, principal, instance_id, since_ms, until_ms }: AuditFilter): {
+  indexed: RawBuilder<boolean>[];
+  others: RawBuilder<boolean>[];
+} {
+  const keys: RawBuilder<boolean>[] = [];
+  if (instance_id !== undefined) keys.push(sql`target_kind = 'instance' AND target_id = ${instance_id}`);
+  if (principal !== undefined) keys.push(sql`principal = ${principal}`);
+  const others = keys.splice(1);
+  if (action !== undefined) others.push(sql`action = ${action}`);
+  if (since_ms !== undefined) others.push(sql`at >= ${since_ms}`);
+  if (until_ms !== undefined) others.push(sql`at < ${until_ms}`);
+  return { indexed: keys, others };
+}
+
+/** The first entry that a call did not read. */
+export type BeyondEntries = Pick<AuditLogTable, 'seq' | 'at'>;
+
+/** @param page the entries of the filter among those that the call read */
+export function auditPage(
+  page: Page<AuditEntry>,
+  beyond: BeyondEntries | undefined,
+  newest_first: boolean,
+): SearchPage<AuditEntry> {
+  if (page.next_cursor !== null || beyond === undefined) return { ...page, searched_to: null };
+  const before = newest_first ? beyond.seq + 1 : beyond.seq - 1;
+  return { data: page.data, next_cursor: encodeCursor([before]), searched_to: beyond.at };
 }
 
 function timeOf(at: number): string {

@@ -1,5 +1,5 @@
 import { type AuditHead, CHAIN_START, type NewAuditEntry } from '../../domain/audit.ts';
-import { auditConditions, entryAfter, entryOf, removalOf } from '../rows/audit.ts';
+import { auditConditions, auditPage, entryAfter, entryOf, removalOf } from '../rows/audit.ts';
 import { decodeCursor, pageOf } from '../rows/page.ts';
 import type { AuditFilter, AuditStore } from '../contract/audit.ts';
 import type { Database } from './database.ts';
@@ -47,18 +47,21 @@ export function auditOperations(db: Database): Sync<AuditStore> {
       db.prepare('DELETE FROM audit_log WHERE seq <= ?').run(removal.removed_to);
       return removal.removed;
     },
-    list(filter: AuditFilter) {
+    list(filter: AuditFilter, rows_max: number) {
       const { limit, cursor, newest_first } = filter;
-      let query = db.build
-        .selectFrom('audit_log')
-        .selectAll()
-        .orderBy('seq', newest_first ? 'desc' : 'asc')
-        .limit(limit + 1);
+      const { indexed, others } = auditConditions(filter);
+      let rows = db.build.selectFrom('audit_log').orderBy('seq', newest_first ? 'desc' : 'asc');
       if (cursor !== undefined) {
-        query = query.where('seq', newest_first ? '<' : '>', decodeCursor(cursor, ['number'])[0] as number);
+        rows = rows.where('seq', newest_first ? '<' : '>', decodeCursor(cursor, ['number'])[0] as number);
       }
-      for (const condition of auditConditions(filter)) query = query.where(condition);
-      return pageOf(db.all(query), limit, (row) => [row.seq], entryOf);
+      for (const condition of indexed) rows = rows.where(condition);
+      const next = rows.select(['seq', 'at']).limit(1).offset(rows_max);
+      const [beyond] = others.length === 0 ? [] : db.all(next);
+      let query = rows.selectAll().limit(limit + 1);
+      if (beyond !== undefined) query = query.where('seq', newest_first ? '>' : '<', beyond.seq);
+      for (const condition of others) query = query.where(condition);
+      const page = pageOf(db.all(query), limit, (row) => [row.seq], entryOf);
+      return auditPage(page, beyond, newest_first);
     },
   };
 }

@@ -6,6 +6,7 @@ import { Id } from '../parts/copy.tsx';
 import { Mark } from '../parts/mark.tsx';
 import { Detail, Facts, Filter, Page } from '../parts/page.tsx';
 import { type Column, Rows } from '../parts/rows.tsx';
+import { Searched } from '../parts/searched.tsx';
 import { Empty, Failure, Skeleton } from '../parts/states.tsx';
 import { Ago, At } from '../parts/time.tsx';
 import { addressOf, filterBy, usePlace } from '../router.ts';
@@ -90,7 +91,7 @@ export function Audit({ seq }: { seq: string | null }): JSX.Element {
   const key_id = query.get('key_id') ?? '';
   const instance_id = query.get('instance_id') ?? '';
   const list = `audit ${JSON.stringify([action, key_id, instance_id])}`;
-  const { rows, problem, is_complete, more, again } = useList(
+  const { rows, problem, is_complete, searched_to, more, again } = useList(
     list,
     (page) =>
       client.listAudit({
@@ -108,7 +109,7 @@ export function Audit({ seq }: { seq: string | null }): JSX.Element {
   const has_failed = problem !== null;
   useEffect(() => {
     if (is_looking) more();
-  }, [is_looking, rows?.length, has_failed]);
+  }, [is_looking, rows?.length, searched_to, has_failed]);
   const leading = (to?: number): string => addressOf(to === undefined ? ['audit'] : ['audit', String(to)], query);
   return (
     <Page
@@ -150,7 +151,8 @@ export function Audit({ seq }: { seq: string | null }): JSX.Element {
     >
       {rows === null && problem === null && <Skeleton />}
       {problem !== null && !rows?.length && <Failure problem={problem} again={again} />}
-      {rows?.length === 0 && problem === null && (
+      {rows !== null && searched_to !== null && !is_complete && <Searched to={searched_to} more={more} />}
+      {rows?.length === 0 && problem === null && is_complete && (
         <Empty title="No entries match">
           <button
             type="button"

@@ -7,6 +7,7 @@ import { State } from '../parts/mark.tsx';
 import { seesOthers, useMayChange } from '../parts/may.tsx';
 import { Filter, Page } from '../parts/page.tsx';
 import { type Column, Rows } from '../parts/rows.tsx';
+import { Searched } from '../parts/searched.tsx';
 import { Empty, Failure, Skeleton } from '../parts/states.tsx';
 import { Ago, timeOfDay } from '../parts/time.tsx';
 import { addressOf, filterBy, usePlace } from '../router.ts';
@@ -188,16 +189,7 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
       {rows === null && problem === null && <Skeleton />}
       {problem !== null && !rows?.length && <Failure problem={problem} again={again} />}
       {rows !== null && (is_search || rows.length === 0 || searched_to !== null) && !is_complete && (
-        <p class="searched">
-          <span class="grow">
-            {searched_to === null
-              ? 'There are more.'
-              : `Searched back to ${new Date(searched_to).toLocaleString('en-GB')}.`}
-          </span>
-          <button type="button" class="button" onClick={more}>
-            Search further
-          </button>
-        </p>
+        <Searched to={searched_to} more={more} />
       )}
       {rows?.length === 0 && problem === null && is_complete && (
         <Empty title={is_filtered ? 'No deliveries match' : 'No deliveries yet'}>

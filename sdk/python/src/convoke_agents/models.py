@@ -215,12 +215,15 @@ class AuditEntry(Model):
 
 
 class AuditEntryPage(Model):
-    """One page of a list."""
+    """One page of a search."""
 
     data: list[AuditEntry]
     """The items of this page."""
     next_cursor: str | None
     """Give it as cursor to get the next page; null on the last one."""
+    searched_to: datetime | None = None
+    """Present when the search stopped before the page was full, because a request reads only so many rows: the
+    search came to this time. The page may be empty; next_cursor continues."""
 
 
 class Backup(Model):
@@ -343,8 +346,8 @@ class DeliveryPage(Model):
     next_cursor: str | None
     """Give it as cursor to get the next page; null on the last one."""
     searched_to: datetime | None = None
-    """Present when the search stopped before the page was full, because a request reads only so many rows:
-    everything since this time was searched. The page may be empty; next_cursor continues."""
+    """Present when the search stopped before the page was full, because a request reads only so many rows: the
+    search came to this time. The page may be empty; next_cursor continues."""
 
 
 class DeliveryPush(Model):
@@ -537,8 +540,8 @@ class FoundMessagePage(Model):
     next_cursor: str | None
     """Give it as cursor to get the next page; null on the last one."""
     searched_to: datetime | None = None
-    """Present when the search stopped before the page was full, because a request reads only so many rows:
-    everything since this time was searched. The page may be empty; next_cursor continues."""
+    """Present when the search stopped before the page was full, because a request reads only so many rows: the
+    search came to this time. The page may be empty; next_cursor continues."""
 
 
 class GuardLimits(Model):

@@ -1362,7 +1362,9 @@ class Operations:
         """Who changed what, from where and when.
 
         Every change, and every refused request for a change. Each entry has the hash of the previous one:
-        docs/audit.md says how to verify them.
+        docs/audit.md says how to verify them. With action, since or until, and with both key_id and instance_id,
+        the service has to read entries, and one request reads a limited number. When it stops at that limit,
+        `searched_to` says how far it came, and next_cursor continues there.
 
         :param action: The action that was done or refused.
         :param key_id: Who did it: a key_id, or open, local command, sign-in link, invite link, service, unknown.

@@ -1,4 +1,4 @@
-import { all, type AuditEntry, type ConvokeClient, type ListAuditQuery } from '@convoke/sdk';
+import { all, type AuditEntry, type ConvokeClient, type ListAuditQuery, type Page } from '@convoke/sdk';
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { AUDIT_ACTIONS, type AuditHead, type ChainFault, ChainVerifier } from '../../../domain/audit.ts';
 import { wholeNumber } from '../api.ts';
@@ -53,7 +53,7 @@ function listCommand(): Command {
     .option('--limit <n>', 'how many to print', wholeNumber(1, PAGE), 50)
     .action(async ({ limit, ...options }: ListOptions) => {
       const query = { ...queryOf(options), limit };
-      const { data, next_cursor } = await onServiceOrFile(options, false, (client) => client.listAudit(query));
+      const { data, next_cursor } = await onServiceOrFile(options, false, (client) => latest(client, query));
       if (options.json) printJson(data);
       else printEntries(data);
       if (next_cursor !== null) note(`These are the latest ${data.length}; ${typed('audit export')} prints them all.`);
@@ -62,6 +62,20 @@ function listCommand(): Command {
     'convoke audit list --instance laptop-anna': 'the changes of one instance',
     'convoke audit list --action authenticate': 'who tried a wrong key',
   });
+}
+
+/** Reads on until there are `limit` entries: a page may have fewer, although more follow. */
+export async function latest(
+  client: Pick<ConvokeClient, 'listAudit'>,
+  query: ListAuditQuery & { limit: number },
+): Promise<Page<AuditEntry>> {
+  const data: AuditEntry[] = [];
+  for (let cursor: string | undefined; ;) {
+    const page = await client.listAudit({ ...query, limit: query.limit - data.length, cursor });
+    data.push(...page.data);
+    if (page.next_cursor === null || data.length === query.limit) return { data, next_cursor: page.next_cursor };
+    cursor = page.next_cursor;
+  }
 }
 
 function printEntries(entries: readonly AuditEntry[]): void {
