@@ -207,6 +207,8 @@ test('only the webhook transport opens outgoing sockets, and what forwards pulls
     'src/http/routes/pull.ts',
     'src/http/late_responses.ts',
     'src/http/on_closed.ts',
+    'src/http/routes/subscriptions.ts',
+    'src/http/test_pushes.ts',
     'src/http/intake/body.ts',
     'src/http/intake/slow_readers.ts',
     'src/http/intake/waiting_requests.ts',
