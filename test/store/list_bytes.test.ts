@@ -12,8 +12,8 @@ import { MIGRATIONS as POSTGRES_STEPS } from '../../src/store/postgres/migration
 import { MIGRATIONS as SQLITE_STEPS } from '../../src/store/sqlite/migrations.ts';
 import { LANE_PAGE_CHARS_MAX, queuedChars } from '../../src/store/contract/deliveries.ts';
 import type { Store } from '../../src/store/store.ts';
-import { type EngineUnderTest, ENGINES } from '../support/engines.ts';
-import { SECRET, temporaryFile } from '../support/node.ts';
+import { type EngineUnderTest, ENGINES, openPostgresHere } from '../support/engines.ts';
+import { openStoreHere, SECRET, temporaryFile } from '../support/node.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import { lane, meeting, messages, settled, WALL } from '../support/store_contents.ts';
 
@@ -207,6 +207,62 @@ function holdsTheContract(engine: EngineUnderTest): void {
     assert.deepEqual(await hosts('b'), ['two']);
   });
 }
+
+describe('a page of meetings ends at 16,384 memberships, because each costs a search, and always has a meeting', () => {
+  /** How many memberships each meeting has. */
+  const MEMBERS = { m1: 5_000, m2: 5_000, m3: 5_000, m4: 5_000, m5: 20_000, m6: 1 };
+
+  async function assertPages(store: Store): Promise<void> {
+    const pages = await pagesOf((cursor) => store.meetings.list({ limit: 500, cursor }));
+    assert.deepEqual(
+      pages.map((page) => page.map(({ meeting_id }) => meeting_id)),
+      [['m1', 'm2', 'm3'], ['m4'], ['m5'], ['m6']],
+    );
+    const counts = pages.flat().map(({ meeting_id, instance_count }) => [meeting_id, instance_count]);
+    assert.deepEqual(Object.fromEntries(counts), MEMBERS);
+    // The number of meetings ends a page of small ones.
+    assert.equal((await store.meetings.list({ limit: 1 })).data.length, 1);
+  }
+
+  const meeting = (meeting_id: string): string =>
+    `INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at) VALUES ('${meeting_id}', 0, 1, 1);`;
+  const memberships = (meeting_id: string, numbers: string): string =>
+    `${meeting(meeting_id)}
+     INSERT INTO memberships (meeting_id, instance_id, agent_ids, joined_at) SELECT '${meeting_id}', 'i' || n, '[]', 1 FROM ${numbers};`;
+
+  test('SQLite', async (t) => {
+    const file = temporaryFile(t);
+    const db = new DatabaseSync(file);
+    db.exec('BEGIN');
+    for (const step of SQLITE_STEPS) db.exec(step);
+    db.exec(`INSERT INTO this_file (tag) VALUES ('filledbytest'); PRAGMA user_version = ${SQLITE_STEPS.length}`);
+    for (const [id, count] of Object.entries(MEMBERS)) {
+      db.exec(
+        memberships(
+          id,
+          `(WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < ${count}) SELECT n FROM s)`,
+        ),
+      );
+    }
+    db.exec('COMMIT');
+    db.close();
+    const store = openStoreHere(file);
+    t.after(() => store.close());
+    await assertPages(store);
+  });
+
+  test('PostgreSQL', async (t) => {
+    const url = await makeDatabase();
+    const store = await openPostgresHere(url);
+    t.after(() => store.close());
+    const client = new pg.Client(url);
+    await client.connect();
+    for (const [id, count] of Object.entries(MEMBERS))
+      await client.query(memberships(id, `generate_series(1, ${count}) n`));
+    await client.end();
+    await assertPages(store);
+  });
+});
 
 describe('what was stored before lists were counted', () => {
   const FILL = `

@@ -5,7 +5,14 @@ import { healthOf } from '../../domain/instance.ts';
 import { pageOf } from '../rows/page.ts';
 import { keyOf, rowsOfPage } from './page.ts';
 import { likePattern, lowerCase } from '../rows/like.ts';
-import { candidateOf, givenRules, MEMBERSHIP_BYTES, membershipOf, notRegistered } from '../rows/meetings.ts';
+import {
+  candidateOf,
+  givenRules,
+  MEETING_BYTES,
+  MEMBERSHIP_BYTES,
+  membershipOf,
+  notRegistered,
+} from '../rows/meetings.ts';
 import type { MeetingFilter, MeetingRow, MeetingStore } from '../contract/meetings.ts';
 import type { Page, PageRequest } from '../contract/page.ts';
 import type { Visibility } from '../../domain/access.ts';
@@ -81,7 +88,33 @@ export function meetingOperations(session: Session, { quotas }: { quotas: Quotas
     { limit, cursor, q, instance_id, include_left, meeting_id }: MeetingFilter & { meeting_id?: string },
     visibility?: Visibility | null,
   ): Promise<Page<MeetingRow>> {
-    let query = build
+    let found = build
+      .selectFrom('meetings as m')
+      .select(['m.meeting_id', sql<number>`${sql.raw(MEETING_BYTES)}`.as('row_bytes')])
+      .orderBy('m.meeting_id')
+      .limit(limit + 1);
+    if (cursor !== undefined) found = found.where('m.meeting_id', '>', keyOf(cursor, ['string'])[0] as string);
+    if (visibility) found = found.where(sql<boolean>`m.meeting_id = ANY (${visibility.meeting_ids}::text[])`);
+    if (instance_id !== undefined) {
+      found = found.where('m.meeting_id', 'in', (sub) => {
+        const joined = sub.selectFrom('memberships').select('meeting_id').where('instance_id', '=', instance_id);
+        return include_left === true ? joined : joined.where('left_at', 'is', null);
+      });
+    }
+    if (meeting_id !== undefined) found = found.where('m.meeting_id', '=', meeting_id);
+    if (q !== undefined) found = found.where(sql<boolean>`lower(m.meeting_id) LIKE ${likePattern(lowerCase(q))}`);
+    const page = pageOf(
+      await rowsOfPage(session, found, 'meeting_id'),
+      limit,
+      (row) => [row.meeting_id],
+      (row) => row.meeting_id,
+    );
+    return { ...page, data: await counted(page.data) };
+  }
+
+  /** These meetings, with their counts, in the order of their ids. */
+  async function counted(meeting_ids: string[]): Promise<MeetingRow[]> {
+    const query = build
       .selectFrom('meetings as m')
       .leftJoinLateral(
         (from) =>
@@ -115,24 +148,9 @@ export function meetingOperations(session: Session, { quotas }: { quotas: Quotas
           'pending_deliveries',
         ),
       ])
-      .orderBy('m.meeting_id')
-      .limit(limit + 1);
-    if (cursor !== undefined) query = query.where('m.meeting_id', '>', keyOf(cursor, ['string'])[0] as string);
-    if (visibility) query = query.where(sql<boolean>`m.meeting_id = ANY (${visibility.meeting_ids}::text[])`);
-    if (instance_id !== undefined) {
-      query = query.where('m.meeting_id', 'in', (sub) => {
-        const joined = sub.selectFrom('memberships').select('meeting_id').where('instance_id', '=', instance_id);
-        return include_left === true ? joined : joined.where('left_at', 'is', null);
-      });
-    }
-    if (meeting_id !== undefined) query = query.where('m.meeting_id', '=', meeting_id);
-    if (q !== undefined) query = query.where(sql<boolean>`lower(m.meeting_id) LIKE ${likePattern(lowerCase(q))}`);
-    return pageOf(
-      await session.built(query),
-      limit,
-      (row) => [row.meeting_id],
-      (row): MeetingRow => ({ ...row, ...settingsOf(row) }),
-    );
+      .where(sql<boolean>`m.meeting_id = ANY (${meeting_ids}::text[])`)
+      .orderBy('m.meeting_id');
+    return (await session.built(query)).map((row): MeetingRow => ({ ...row, ...settingsOf(row) }));
   }
 
   async function exists(meeting_id: string): Promise<boolean> {

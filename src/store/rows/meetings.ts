@@ -5,6 +5,12 @@ import type { MembershipsTable } from './tables.ts';
 import type { MemberRules } from '../../domain/catch_up.ts';
 import { storedCatchUp, storedCount, storedTexts, storedWake } from './stored_values.ts';
 
+/**
+ * The counts of a meeting `m` cost a search for each of its memberships. So each membership takes 32 bytes of a page: a
+ * page of meetings has at most 16,384 memberships, or a single meeting.
+ */
+export const MEETING_BYTES = '(SELECT 32 * count(*) FROM memberships s WHERE s.meeting_id = m.meeting_id)';
+
 /** The bytes of the long columns of `s`. */
 export const MEMBERSHIP_BYTES = 'octet_length(s.agent_ids)';
 

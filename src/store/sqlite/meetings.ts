@@ -8,7 +8,14 @@ import { NO_QUOTAS, type Quotas } from '../contract/quotas.ts';
 import type { Page, PageRequest } from '../contract/page.ts';
 import type { Database } from './database.ts';
 import { likePattern } from '../rows/like.ts';
-import { candidateOf, givenRules, MEMBERSHIP_BYTES, membershipOf, notRegistered } from '../rows/meetings.ts';
+import {
+  candidateOf,
+  givenRules,
+  MEETING_BYTES,
+  MEMBERSHIP_BYTES,
+  membershipOf,
+  notRegistered,
+} from '../rows/meetings.ts';
 import { settingsOf } from '../rows/meeting_settings.ts';
 import type { MembershipsTable } from '../rows/tables.ts';
 import type { Sync } from './sync.ts';
@@ -68,6 +75,7 @@ export function meetingOperations(
       .selectFrom('meetings as m')
       .leftJoin('meeting_settings as t', 't.meeting_id', 'm.meeting_id')
       .selectAll('m')
+      .select(sql<number>`${sql.raw(MEETING_BYTES)}`.as('row_bytes'))
       .select(['t.paused', 't.hop_limit', 't.pair_limit', 't.pair_window_s'])
       .select([
         sql<number>`(SELECT count(*) FROM memberships s WHERE s.meeting_id = m.meeting_id AND s.left_at IS NULL)`.as(
@@ -99,10 +107,13 @@ export function meetingOperations(
     if (meeting_id !== undefined) query = query.where('m.meeting_id', '=', meeting_id);
     if (q !== undefined) query = query.where(sql<boolean>`m.meeting_id LIKE ${likePattern(q)} ESCAPE '\\'`);
     return pageOf(
-      db.all(query),
+      db.each(query),
       limit,
       (row) => [row.meeting_id],
-      (row) => ({ ...row, ...settingsOf(row) }),
+      (row) => {
+        const { row_bytes: _, ...meeting } = row;
+        return { ...meeting, ...settingsOf(meeting) };
+      },
     );
   }
 
