@@ -6,6 +6,7 @@ import { type AddressInfo, createServer } from 'node:net';
 import { describe, test, type TestContext } from 'node:test';
 import { createWebhookTransport } from '../../src/delivery/transport/webhook_transport.ts';
 import { TestPushes } from '../../src/http/test_pushes.ts';
+import { startReceiver } from '../support/receiver.ts';
 import { assertProblem, instancePath, startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
 
@@ -135,4 +136,20 @@ test('fifty of them wait at a time: then tests and challenges are refused', asyn
   await assertOverloaded(await pushes.challenge('subscription'));
   for (const each of leave) each();
   await untilOpen(0);
+});
+
+test('the response of a machine is not for a key that was revoked while the machine took its time', async (t) => {
+  const response = Promise.withResolvers<void>();
+  const receiver = await startReceiver(t, { status: 500, body: 'what the machine says', after: response.promise });
+  const service = await startService(t);
+  await service.endOpenMode();
+  const { key_id, token } = await service.createKey({ scopes: ['instance'] });
+  const headers = { authorization: `Bearer ${token}` };
+  const instance = { instance_id: 'mine', instance_name: 'mine', agent_ids: ['a'], webhook_url: receiver.url };
+  assert.equal((await service.post('/api/v1/instances/register/', instance, headers)).status, 201);
+  const tested = service.post('/api/v1/instances/webhook-test/', { instance_id: 'mine' }, headers);
+  await receiver.next();
+  assert.equal((await service.request('DELETE', `/api/v1/keys/${key_id}/`)).status, 204);
+  response.resolve();
+  assertProblem(await tested, 401, 'api_key_revoked');
 });

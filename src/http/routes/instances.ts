@@ -320,10 +320,14 @@ async function testWebhook(
   const { body, principal } = request;
   const row = existing(await store.instances.get(body.instance_id, ownedBy(principal)), body.instance_id);
   if (row.transport !== 'webhook') throw invalidField('instance_id', 'pulls: there is no webhook to test');
-  return test_pushes.make(row.instance_id, reply.raw, async (transport) => {
-    await audit_trail.authorOf(request).record();
+  const author = audit_trail.authorOf(request);
+  const diagnosis = await test_pushes.make(row.instance_id, reply.raw, async (transport) => {
+    await author.record();
     return diagnose(transport, row, `test-${randomUUID()}`, clock.wall(), user_agent);
   });
+  // The machine may take half a minute. Its response is not for a key that was revoked meanwhile.
+  author.assertStanding();
+  return diagnosis;
 }
 
 /** The visibility of a principal, limited to the instances that the principal may change. */
