@@ -9,7 +9,7 @@ import { createHostResolver, parseHosts } from '../../src/delivery/transport/res
 import type { HostResolver, Resolution } from '../../src/delivery/transport/resolver.ts';
 import { startScriptedDns } from '../support/scripted_dns.ts';
 import type { DnsAnswer, DnsQuestion } from '../support/scripted_dns.ts';
-import { beforeTimer } from '../support/wait.ts';
+import { beforeTimer, WAIT_MS_MAX } from '../support/wait.ts';
 
 async function scripted(t: TestContext, script: (question: DnsQuestion) => DnsAnswer) {
   const dns = await startScriptedDns(script);
@@ -17,7 +17,7 @@ async function scripted(t: TestContext, script: (question: DnsQuestion) => DnsAn
   return { dns, resolver: createHostResolver({ name_servers: [dns.address], hosts_path: '/nonexistent' }) };
 }
 
-const lookup = (resolver: HostResolver, hostname: string, timeout_ms = 2000) =>
+const lookup = (resolver: HostResolver, hostname: string, timeout_ms = WAIT_MS_MAX) =>
   new Promise<Resolution>((resolve) => resolver.lookup(hostname, timeout_ms, resolve));
 
 async function addressesOf(resolver: HostResolver, hostname: string): Promise<string[]> {
@@ -34,7 +34,8 @@ describe('resolver', { concurrency: true }, () => {
     const found = await addressesOf(resolver, 'both.test');
     assert.equal(found.length, 3);
     assert.notEqual(found[0]!.includes(':'), found[1]!.includes(':'));
-    assert.deepEqual(dns.questions.map(({ type }) => type).toSorted(), ['A', 'AAAA']);
+    // On a busy machine a question may be repeated.
+    assert.deepEqual([...new Set(dns.questions.map(({ type }) => type))].toSorted(), ['A', 'AAAA']);
   });
 
   test('a name with addresses of one family only has those, whatever the other question comes to', async (t) => {
@@ -84,9 +85,10 @@ describe('resolver', { concurrency: true }, () => {
   });
 
   test('a name is asked for again each time: nothing is remembered between lookups', async (t) => {
-    let round = 0;
-    const { resolver } = await scripted(t, ({ type }) => (type === 'A' ? [`192.0.2.${++round}`] : []));
+    let round = 1;
+    const { resolver } = await scripted(t, ({ type }) => (type === 'A' ? [`192.0.2.${round}`] : []));
     assert.deepEqual(await addressesOf(resolver, 'rebind.test'), ['192.0.2.1']);
+    round = 2;
     assert.deepEqual(await addressesOf(resolver, 'rebind.test'), ['192.0.2.2']);
   });
 
