@@ -30,6 +30,7 @@ const PARTITIONS = 'src/delivery/cluster/partitions.ts';
 const WORLD = 'test/simulation/world.ts';
 const CLUSTER = 'test/simulation/model_cluster.ts';
 const LANE = 'src/delivery/lanes/lane.ts';
+const LANE_MEMORY = 'src/delivery/lanes/lane_memory.ts';
 const DELIVERY = 'src/domain/delivery.ts';
 const PULL_TRANSPORT = 'src/delivery/transport/pull_transport.ts';
 const JUDGE = 'src/delivery/attempts/catch_up.ts';
@@ -344,6 +345,11 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
       replace: "lane !== undefined && (lane.state === 'idle' || (recipient.in_hand > 0 && lane.state !== 'ready'))",
     },
     ...ONE_THING_AT_A_TIME,
+    {
+      file: LANE_MEMORY,
+      find: "assert(delivery !== undefined, 'only the head of a lane is taken');",
+      replace: 'if (delivery === undefined) return;',
+    },
   ],
   'a late result ends a newer attempt': {
     file: PULL_TRANSPORT,
