@@ -5,10 +5,11 @@ import type { Clock, Timer } from '../../delivery/clock.ts';
 import type { AuditAction, AuditDetails, AuditSubject, AuditTarget } from '../../domain/audit.ts';
 import { addressGroup } from '../../domain/client_address.ts';
 import { isId } from '../../domain/id.ts';
-import { Problem, type ProblemCode } from '../../domain/problem.ts';
+import type { Problem, ProblemCode } from '../../domain/problem.ts';
 import type { AuditedStore, Store } from '../../store/store.ts';
 import type { Keyring } from './keyring.ts';
 import type { Limits } from './limits.ts';
+import { assertStanding } from './standing.ts';
 
 declare module 'fastify' {
   interface FastifyContextConfig {
@@ -62,10 +63,7 @@ export class AuditTrail {
       key_id,
       owner_scope,
       storeFor: (more) => this.#storeFor(request, more),
-      assertStanding() {
-        const code = request.standing?.revocationReason() ?? null;
-        if (code !== null) throw new Problem(code);
-      },
+      assertStanding: () => assertStanding(request.standing),
       record: () => this.#record(request),
     };
   }

@@ -27,7 +27,7 @@ import type { DerivedSecrets } from '../../store/secrets/derived_secrets.ts';
 import type { Store } from '../../store/store.ts';
 import type { Keyring } from './keyring.ts';
 import type { Limits } from './limits.ts';
-import type { Standing, Token } from './standing.ts';
+import { assertStanding, type Standing, type Token } from './standing.ts';
 
 /** A browser accepts the prefix __Host- only from this host over https. */
 const SECURE_COOKIE = '__Host-convoke_session';
@@ -126,8 +126,7 @@ export class Sessions {
     if (session === null || (await this.ofLostProcesses([session])).length > 0) throw new Problem('session_ended');
     if (!isEqual(digestOf(csrf_token), session.csrf_digest)) throw new Problem('csrf_token_wrong');
     const standing = new SessionStanding(session, keyring, clock);
-    const code = standing.revocationReason();
-    if (code !== null) throw new Problem(code);
+    assertStanding(standing);
     request.signed_in = { session, csrf_token };
     return standing;
   }

@@ -1,6 +1,6 @@
 import type { Clock } from '../../delivery/clock.ts';
 import type { Principal } from '../../domain/access.ts';
-import type { ProblemCode } from '../../domain/problem.ts';
+import { Problem, type ProblemCode } from '../../domain/problem.ts';
 
 /** A token of a key. */
 export interface Token {
@@ -19,6 +19,12 @@ export interface Standing {
   readonly token: Token | null;
   /** Why the standing has ended; null while it is valid. Reads only the memory of this node. */
   revocationReason(): ProblemCode | null;
+}
+
+/** @throws Problem when the standing has ended; null is the standing of a public route, which never ends */
+export function assertStanding(standing: Standing | null): void {
+  const code = standing?.revocationReason() ?? null;
+  if (code !== null) throw new Problem(code);
 }
 
 /** How often a long download checks its standing. */

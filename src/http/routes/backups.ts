@@ -9,7 +9,7 @@ import { isAwaited } from '../on_closed.ts';
 import { responses } from '../responses.ts';
 import type { App, RequestFor, RouteShape } from '../context.ts';
 import { BACKUP_TYPE, BackupFile, BackupParams, BackupProgressSchema, BackupSchema } from '../schemas/backups.ts';
-import { type Standing, watchStanding } from '../auth/standing.ts';
+import { assertStanding, type Standing, watchStanding } from '../auth/standing.ts';
 
 /** How long a call waits for the copy at most, so that it responds well before a client or a proxy gives up. */
 const CALL_MS_MAX = 2_000;
@@ -77,8 +77,7 @@ async function fetchBackup(
   if (backups === undefined) throw new Problem('backup_not_made_here');
   const backup = await backups.wait(params.backup_id, CALL_MS_MAX);
   if (backup === null) throw new Problem('backup_does_not_exist');
-  const code = (standing as Standing).revocationReason();
-  if (code !== null) throw new Problem(code);
+  assertStanding(standing);
   const { is_whole, ...progress } = backup;
   if (!is_whole) return reply.code(202).send(progress);
   // The copy stays for the next call of a client that has left, or that got a response because the storage stalled.

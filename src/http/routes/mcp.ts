@@ -1,6 +1,7 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { SCOPES } from '../../domain/api_key.ts';
 import { Problem, type ProblemCode } from '../../domain/problem.ts';
+import { assertStanding } from '../auth/standing.ts';
 import type { App, RequestFor, RouteShape } from '../context.ts';
 import { insideFetch } from '../inside.ts';
 import { loadedOnce } from '../loaded_once.ts';
@@ -145,8 +146,7 @@ async function answer({ app, room, endpoint }: AnswerContext, request: RequestFo
   }
   const text = await answered.text();
   // When the key of a request has ended, its client must not read the result, even if the request succeeded.
-  const code = request.standing?.revocationReason() ?? null;
-  if (code !== null) throw new Problem(code);
+  assertStanding(request.standing);
   if (refused !== null) throw refused as Problem;
   if (content_type !== null) void reply.type(content_type);
   return reply

@@ -9,7 +9,7 @@ import { invalidField, Problem } from '../../domain/problem.ts';
 import type { RuntimeSettings } from '../../domain/runtimes/runtimes.ts';
 import type { InstanceStore } from '../../store/contract/instances.ts';
 import type { Keyring } from '../auth/keyring.ts';
-import type { Standing } from '../auth/standing.ts';
+import { assertStanding, type Standing } from '../auth/standing.ts';
 import type { TestPushes } from '../test_pushes.ts';
 
 interface SubscriptionContext {
@@ -79,8 +79,7 @@ export async function leaseOf(
         },
       );
     // The program may hold its answer back for seconds, and in that time the key may be revoked.
-    const code = standing?.revocationReason() ?? null;
-    if (code !== null) throw new Problem(code);
+    assertStanding(standing);
   }
   return Math.min(wall_ms + (lease_s ?? LEASE_S.default) * 1000, key.expires_at ?? Infinity);
 }
