@@ -7,6 +7,8 @@ import { onClosed } from './on_closed.ts';
 const INSTANCE_PUSHES_MAX = 2;
 /** Each one needs a connection of its own, beside those that deliveries may use. */
 const PUSHES_MAX = 50;
+/** One key with many instances that do not respond leaves room for the tests of others. */
+const KEY_PUSHES_MAX = 10;
 
 const RETRY_AFTER_S = 2;
 
@@ -17,7 +19,8 @@ const RETRY_AFTER_S = 2;
  */
 export class TestPushes {
   readonly #transport: Pick<WebhookTransport, 'pushFor'>;
-  readonly #by_instance = new Map<string, number>();
+  readonly #by_instance = new Tally();
+  readonly #by_key = new Tally();
   #pushes = 0;
 
   constructor(transport: Pick<WebhookTransport, 'pushFor'>) {
@@ -25,30 +28,52 @@ export class TestPushes {
   }
 
   /**
+   * @param key_id the key of the request; null without a key
    * @param response the response of the request
    * @param use makes at most one push
    * @throws Problem `overloaded`
    */
   async make<Result>(
-    instance_id: string,
+    { instance_id, key_id }: { instance_id: string; key_id: string | null },
     response: ServerResponse,
     use: (transport: Pick<WebhookTransport, 'pushFor'>) => Promise<Result>,
   ): Promise<Result> {
-    const of_instance = this.#by_instance.get(instance_id) ?? 0;
-    if (of_instance >= INSTANCE_PUSHES_MAX) throw overloaded(`${INSTANCE_PUSHES_MAX} webhook tests of this instance`);
+    if (this.#by_instance.of(instance_id) >= INSTANCE_PUSHES_MAX) {
+      throw overloaded(`${INSTANCE_PUSHES_MAX} webhook tests of this instance`);
+    }
+    if (key_id !== null && this.#by_key.of(key_id) >= KEY_PUSHES_MAX) {
+      throw overloaded(`${KEY_PUSHES_MAX} webhook tests of this key`);
+    }
     if (this.#pushes >= PUSHES_MAX) throw overloaded(`${PUSHES_MAX} webhook tests`);
-    this.#by_instance.set(instance_id, of_instance + 1);
-    this.#pushes++;
+    this.#count(instance_id, key_id, 1);
     const left = new AbortController();
     onClosed(response, () => left.abort());
     try {
       return await use({ pushFor: (push, timeout_ms) => this.#transport.pushFor(push, timeout_ms, left.signal) });
     } finally {
-      this.#pushes--;
-      const others = (this.#by_instance.get(instance_id) ?? 1) - 1;
-      if (others > 0) this.#by_instance.set(instance_id, others);
-      else this.#by_instance.delete(instance_id);
+      this.#count(instance_id, key_id, -1);
     }
+  }
+
+  #count(instance_id: string, key_id: string | null, change: 1 | -1): void {
+    this.#pushes += change;
+    this.#by_instance.add(instance_id, change);
+    if (key_id !== null) this.#by_key.add(key_id, change);
+  }
+}
+
+/** A number for each name; only names whose number is not 0 take memory. */
+class Tally {
+  readonly #counts = new Map<string, number>();
+
+  of(name: string): number {
+    return this.#counts.get(name) ?? 0;
+  }
+
+  add(name: string, change: number): void {
+    const count = this.of(name) + change;
+    if (count === 0) this.#counts.delete(name);
+    else this.#counts.set(name, count);
   }
 }
 

@@ -40,10 +40,10 @@ async function start(t: TestContext) {
   const machine = await startSilent(t);
   const service = await startService(t);
   const { token } = await service.endOpenMode();
-  const post = (path: string, body: object, signal?: AbortSignal): Promise<Response> =>
+  const post = (path: string, body: object, signal?: AbortSignal, of_key = token): Promise<Response> =>
     fetch(`${service.url}/api/v1/instances/${path}/`, {
       method: 'POST',
-      headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
+      headers: { authorization: `Bearer ${of_key}`, 'content-type': 'application/json' },
       body: JSON.stringify(body),
       ...(signal !== undefined && { signal }),
     });
@@ -51,7 +51,8 @@ async function start(t: TestContext) {
     await service.register({ instance_id, webhook_url: machine.url, timeout_s: 30 });
   };
   const pushes = {
-    test: (instance_id: string, signal?: AbortSignal) => post('webhook-test', { instance_id }, signal),
+    test: (instance_id: string, signal?: AbortSignal, of_key?: string) =>
+      post('webhook-test', { instance_id }, signal, of_key),
     challenge: (instance_id: string, signal?: AbortSignal) =>
       post(
         'register',
@@ -112,7 +113,9 @@ test('a push ends when its client leaves, long before its deadline', async (t) =
   const test_pushes = new TestPushes(transport);
   const push = { instance_id: 'machine', url, headers: {}, body: Buffer.from('{}'), success_statuses: '200' } as const;
   const server = createHttpServer((_request, response) => {
-    void test_pushes.make('machine', response, ({ pushFor }) => pushFor({ ...push, fresh_connection: true }, 600_000));
+    void test_pushes.make({ instance_id: 'machine', key_id: null }, response, ({ pushFor }) =>
+      pushFor({ ...push, fresh_connection: true }, 600_000),
+    );
   });
   await once(server.listen(0, '127.0.0.1'), 'listening');
   t.after(() => server.close());
@@ -123,15 +126,20 @@ test('a push ends when its client leaves, long before its deadline', async (t) =
   await untilOpen(0);
 });
 
-test('fifty of them wait at a time: then tests and challenges are refused', async (t) => {
-  const { untilOpen, register, pushes } = await start(t);
+test('fifty of them wait at a time, ten of one key: then tests and challenges are refused', async (t) => {
+  const { untilOpen, service, register, pushes } = await start(t);
   const leave: (() => void)[] = [];
-  for (let i = 0; i < 25; i++) {
-    await register(`machine-${i}`);
-    for (let twice = 0; twice < 2; twice++) leave.push(hold((signal) => pushes.test(`machine-${i}`, signal)));
-  }
+  for (let i = 0; i < 25; i++) await register(`machine-${i}`);
   await register('last');
-  await untilOpen(50);
+  for (let key = 0; key < 5; key++) {
+    const { token } = await service.createKey({ scopes: ['admin'] });
+    for (let i = 0; i < 10; i++) {
+      const instance_id = `machine-${key * 5 + (i >> 1)}`;
+      leave.push(hold((signal) => pushes.test(instance_id, signal, token)));
+    }
+    await untilOpen(10 * (key + 1));
+    if (key < 4) await assertOverloaded(await pushes.test('last', undefined, token));
+  }
   await assertOverloaded(await pushes.test('last'));
   await assertOverloaded(await pushes.challenge('subscription'));
   for (const each of leave) each();

@@ -321,7 +321,7 @@ async function testWebhook(
   const row = existing(await store.instances.get(body.instance_id, ownedBy(principal)), body.instance_id);
   if (row.transport !== 'webhook') throw invalidField('instance_id', 'pulls: there is no webhook to test');
   const author = audit_trail.authorOf(request);
-  const diagnosis = await test_pushes.make(row.instance_id, reply.raw, async (transport) => {
+  const diagnosis = await test_pushes.make({ ...body, key_id: principal.key_id }, reply.raw, async (transport) => {
     await author.record();
     return diagnose(transport, row, `test-${randomUUID()}`, clock.wall(), user_agent);
   });

@@ -67,7 +67,7 @@ export async function leaseOf(
   if (!is_verified) {
     const subscriber = { instance_id, url: webhook_url, secret: webhook_secret, id: runtime.options['id'] as string };
     const challenge = randomBytes(CHALLENGE_BYTES).toString('base64url');
-    const failure = await test_pushes.make(instance_id, response, (transport) =>
+    const failure = await test_pushes.make({ instance_id, key_id }, response, (transport) =>
       verifySubscriber(transport, subscriber, challenge, wall_ms, user_agent),
     );
     if (failure !== null)
