@@ -354,6 +354,27 @@ async def test_a_page_of_something_else_is_no_backup_for_the_async_client_either
                 await client.fetch_backup("b")
 
 
+def feed_with(seq: int) -> tuple[int, dict[str, str], str]:
+    text = f"event: message.accepted\nid: {seq}\ndata: {json.dumps({'seq': seq})}\n\n"
+    return 200, {"content-type": "text/event-stream"}, text
+
+
+def test_the_live_feed_goes_on_after_a_network_responded_in_place_of_convoke(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("convoke_agents.events._WAIT_FIRST_S", 0.0)
+    sign_in = (200, {"content-type": "text/html"}, "<h1>Sign in</h1>")
+    elsewhere = (404, {"content-type": "text/html"}, "not here")
+    with scripted(feed_with(1), sign_in, elsewhere, feed_with(2)) as (url, _), ConvokeClient(url) as client:
+        events = client.stream_events()
+        assert [next(events).data["seq"] for _ in range(2)] == [1, 2]
+    for page in (sign_in, elsewhere):
+        with (
+            scripted(page) as (url, _),
+            ConvokeClient(url) as client,
+            pytest.raises(ConvokeError, match="unexpected_response"),
+        ):
+            next(client.stream_events())
+
+
 def test_why_the_service_was_not_reached_is_said() -> None:
     with closing(socket.socket()) as unused:
         unused.bind(("127.0.0.1", 0))

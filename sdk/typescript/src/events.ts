@@ -1,4 +1,4 @@
-import { ConvokeError, errorFromResponse, errorFromFailure, errorFromProxy, isPassing } from './error.ts';
+import { ConvokeError, errorFromResponse, errorFromFailure, errorFromProxy, isPassing, isWaitedOut } from './error.ts';
 import { pause } from './pause.ts';
 import type { FeedEvent } from './types.ts';
 
@@ -35,6 +35,7 @@ export async function* listen(
 ): AsyncGenerator<FeedEvent, void, undefined> {
   let id = last_event_id;
   let failures = 0;
+  let was_connected = false;
   while (!isAborted(signal)) {
     let error: ConvokeError | null = null;
     try {
@@ -42,6 +43,7 @@ export async function* listen(
       for await (const event of connection(fetch_, url, asking, signal)) {
         if (event === 'connected') {
           failures = 0;
+          was_connected = true;
           onConnection?.('connected', null);
           continue;
         }
@@ -55,7 +57,8 @@ export async function* listen(
     } catch (caught) {
       if (isAborted(signal)) return;
       error = caught instanceof ConvokeError ? caught : errorFromFailure(caught, url);
-      if (!isPassing(error)) throw error;
+      // Before the first connection, a response that is not from Convoke means a wrong address.
+      if (!(was_connected ? isWaitedOut(error) : isPassing(error))) throw error;
     }
     if (isAborted(signal)) return;
     onConnection?.('reconnecting', error);

@@ -41,6 +41,7 @@ async def listen(
     """Follows the live feed. When the connection is lost, connects again and continues after the last event."""
     url = target.url_of("/api/v1/events/", query)
     failures = 0
+    was_connected = False
     # The feed has connections of its own, because those of the client may be closed earlier.
     requests = AsyncRequests(target)
     try:
@@ -57,6 +58,7 @@ async def listen(
                     if not response.headers.get("content-type", "").startswith("text/event-stream"):
                         raise error_from_proxy(response, url)
                     failures = 0
+                    was_connected = True
                     if on_connection is not None:
                         on_connection("connected", None)
                     parser = EventParser()
@@ -68,7 +70,8 @@ async def listen(
                             if event.data and event.name not in ("end", "overflow"):
                                 yield FeedEvent(event.name, parse_json(event.data), last_event_id or "")
             except ConvokeError as error:
-                if not error.may_pass:
+                # Before the first connection, a response that is not from Convoke means a wrong address.
+                if not (error.is_waited_out if was_connected else error.may_pass):
                     raise
                 failure = error
             if on_connection is not None:
