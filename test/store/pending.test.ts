@@ -41,7 +41,7 @@ async function open(t: TestContext, url: string): Promise<Store> {
 }
 
 function sweeperOf(t: TestContext, url: string): Sweeper {
-  const db = new Database(url);
+  const db = new Database(url, { connections_max: 4 });
   t.after(() => db.close());
   return new Sweeper(db, url);
 }

@@ -13,8 +13,12 @@ import { Connection, ConnectionLost, type Result, type Values } from './connecti
 import type { Message } from './cluster/notifications.ts';
 import { withRetry } from './connection/retry.ts';
 
-/** The most connections of a `Database`. Accepting and settling do not use it: they have their own connections. */
-const CONNECTIONS_MAX = 4;
+export interface DatabaseLimits {
+  /** The most connections. Further calls wait until one is free. */
+  connections_max: number;
+  /** How long a statement may take. Then its connection counts as lost. */
+  answer_ms_max?: number;
+}
 
 /**
  * The tables for the queries that `build` makes: those of both engines. Here instances and deliveries also have the
@@ -60,11 +64,13 @@ export function statement(sql: string): Statement {
 /** Runs the statements of one call, all on the same connection. */
 export class Session {
   readonly #connection: Connection;
+  readonly #answer_ms_max: number | undefined;
   /** Notifications that other nodes receive when the transaction is committed. */
   readonly messages: Message[] = [];
 
-  constructor(connection: Connection) {
+  constructor(connection: Connection, answer_ms_max?: number) {
     this.#connection = connection;
+    this.#answer_ms_max = answer_ms_max;
   }
 
   async all<Row>({ text, names }: Statement, values: Record<string, unknown> = {}): Promise<Row[]> {
@@ -96,7 +102,7 @@ export class Session {
   }
 
   query<Row>(text: string, values: Values = []): Promise<Result<Row>> {
-    return this.#connection.query<Row>(text, values);
+    return this.#connection.query<Row>(text, values, this.#answer_ms_max);
   }
 }
 
@@ -108,13 +114,15 @@ interface Waiter {
 /** The connections that calls share. A connection is opened when it is needed, and again after it was lost. */
 export class Database {
   readonly #url: string;
+  readonly #limits: DatabaseLimits;
   readonly #idle: Connection[] = [];
   readonly #waiting: Waiter[] = [];
   #open = 0;
   #closed = false;
 
-  constructor(url: string) {
+  constructor(url: string, limits: DatabaseLimits) {
     this.#url = url;
+    this.#limits = limits;
   }
 
   /**
@@ -125,7 +133,7 @@ export class Database {
     return this.#withRetry(async () => {
       const connection = await this.#take();
       try {
-        return await run(new Session(connection));
+        return await run(new Session(connection, this.#limits.answer_ms_max));
       } finally {
         this.#giveBack(connection);
       }
@@ -144,7 +152,7 @@ export class Database {
       const connection = await this.#take();
       let is_committing = false;
       try {
-        const session = new Session(connection);
+        const session = new Session(connection, this.#limits.answer_ms_max);
         await connection.query('BEGIN');
         const result = await run(session);
         await notify(session);
@@ -181,7 +189,7 @@ export class Database {
       this.#open--;
     }
     if (this.#closed) throw new StoreError('STORE_CLOSED', 'the store is closed');
-    if (this.#open >= CONNECTIONS_MAX) {
+    if (this.#open >= this.#limits.connections_max) {
       return new Promise((resolve, reject) => this.#waiting.push({ resolve, reject }));
     }
     this.#open++;

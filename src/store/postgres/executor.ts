@@ -17,13 +17,13 @@ import { StoreError } from '../store_error.ts';
 import { MessageWriter } from './writers/message_writer.ts';
 import { Cluster } from './cluster/cluster.ts';
 import type { Connection } from './connection/connection.ts';
-import { Database, Session } from './database.ts';
+import { Database, type DatabaseLimits, Session } from './database.ts';
 import { openDataKeys } from './encryption.ts';
 import { auditOperations } from './audit.ts';
 import { openingFailure } from './connection/opening_failure.ts';
 import { NodeMessages } from './cluster/notifications.ts';
 import { Coalescer } from './coalescer.ts';
-import { isRead, operationOf, type Parts } from './operations.ts';
+import { isForDelivery, isRead, operationOf, type Parts } from './operations.ts';
 import { withRetry } from './connection/retry.ts';
 import { exclusively, migrate, tagOf } from './schema.ts';
 import { deliveryOperations } from './deliveries.ts';
@@ -41,12 +41,22 @@ export interface ThreadPort {
   change(raw: RawChange): void;
 }
 
+/** The calls of requests. */
+const REQUESTS: DatabaseLimits = { connections_max: 4 };
+/** The calls that deliver. */
+const DELIVERY: DatabaseLimits = { connections_max: 3 };
+/** Only renews the lease, which ends soon. So a renewal does not wait long for a server that has vanished. */
+const LEASE: DatabaseLimits = { connections_max: 1, answer_ms_max: 5_000 };
+
 /**
  * Runs calls on the database. One connection stores messages, and another connection stores settlements, each of them
- * one batch at a time. A few more connections serve all other calls.
+ * one batch at a time. A few more connections serve the calls that deliver, others the calls of requests, and one
+ * renews the lease. So requests that take long, or that are many, stop no delivery and end no lease.
  */
 export class Executor {
   readonly #db: Database;
+  readonly #delivery_db: Database;
+  readonly #lease_db: Database;
   readonly #cluster: Cluster;
   readonly #parts: Parts;
   readonly #message_writer: MessageWriter;
@@ -61,12 +71,22 @@ export class Executor {
   private constructor(url: string, parts: Parts, port: ThreadPort, now_ms: () => number) {
     this.#parts = parts;
     this.#port = port;
-    this.#db = new Database(url);
+    this.#db = new Database(url, REQUESTS);
+    this.#delivery_db = new Database(url, DELIVERY);
+    this.#lease_db = new Database(url, LEASE);
     const messages = new NodeMessages(randomUUID(), () => parts.keys.all);
-    this.#cluster = new Cluster(url, this.#db, parts.ids.tag, messages, (raw) => port.change(raw), now_ms);
+    this.#cluster = new Cluster(
+      url,
+      this.#delivery_db,
+      this.#lease_db,
+      parts.ids.tag,
+      messages,
+      (raw) => port.change(raw),
+      now_ms,
+    );
     this.#message_writer = new MessageWriter(url, parts.ids, this.#cluster, () => port.change({ kind: 'resync' }));
     this.#settlement_writer = new SettlementWriter(url, parts.ids, this.#cluster);
-    this.#sweeper = new Sweeper(this.#db, url);
+    this.#sweeper = new Sweeper(this.#delivery_db, url);
     this.#accepts = new Coalescer((calls) => this.#accept(calls));
     this.#loads = new Coalescer((calls) => this.#load(calls));
     this.#settles = new Coalescer((calls) => this.#settle(calls));
@@ -111,7 +131,7 @@ export class Executor {
   async close(): Promise<void> {
     await Promise.all([this.#sweeper.close(), ...this.#in_flight]);
     await Promise.all([this.#cluster.close(), this.#message_writer.close(), this.#settlement_writer.close()]);
-    await this.#db.close();
+    await Promise.all([this.#db, this.#delivery_db, this.#lease_db].map((db) => db.close()));
   }
 
   #keep(promise: Promise<void>): void {
@@ -143,9 +163,9 @@ export class Executor {
       const methods = this.#cluster as unknown as Record<string, (...args: unknown[]) => Promise<unknown>>;
       return methods[method]!(...args);
     }
-    if (isRead(store, method))
-      return this.#db.read((session) => operationOf(session, this.#parts, store, method)(...args));
-    return this.#db.write(
+    const db = this.#databaseFor(store, method);
+    if (isRead(store, method)) return db.read((session) => operationOf(session, this.#parts, store, method)(...args));
+    return db.write(
       async (session) => {
         const value = await operationOf(session, this.#parts, store, method)(...args);
         if (audited !== undefined && hasChanged(value)) {
@@ -155,6 +175,12 @@ export class Executor {
       },
       (session) => this.#cluster.notifyWithin(session, session.messages),
     );
+  }
+
+  #databaseFor(store: string, method: string): Database {
+    // A touch shows whether the node can write, just as a renewal does.
+    if (store === 'storage') return this.#lease_db;
+    return isForDelivery(store, method) ? this.#delivery_db : this.#db;
   }
 
   async #accept(calls: Call[]): Promise<void> {
@@ -210,7 +236,7 @@ export class Executor {
     const requests = calls.map(({ args }) => args[0] as LaneRequest[]);
     let replies: Reply[];
     try {
-      const pages = await this.#db.read((session) =>
+      const pages = await this.#delivery_db.read((session) =>
         deliveryOperations(session, this.#parts).loadLanes(requests.flat()),
       );
       let at = 0;

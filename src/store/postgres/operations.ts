@@ -81,6 +81,19 @@ const READS: Readonly<Partial<Record<string, readonly string[]>>> = {
   audit: ['list'],
 };
 
+/** The methods that the engine calls to deliver, and the read of the keys that other nodes changed. */
+const FOR_DELIVERY: Readonly<Partial<Record<string, readonly string[]>>> = {
+  instances: ['load'],
+  meetings: ['settings', 'allSettings'],
+  deliveries: ['loadAside', 'ofAgentsBefore', 'rulesAtHead', 'pendingLanes', 'pendingAside', 'timeNoted', 'noteTime'],
+  api_keys: ['changedSince'],
+};
+
+/** Whether a call serves the delivery, and not a request. */
+export function isForDelivery(store: string, method: string): boolean {
+  return FOR_DELIVERY[store]?.includes(method) === true;
+}
+
 /** Whether a method only reads. */
 export function isRead(store: string, method: string): boolean {
   return READS[store]?.includes(method) === true;

@@ -6,7 +6,7 @@ import { StoreError } from '../../store_error.ts';
 import type { NotifySource } from '../writers/message_writer.ts';
 import { NODE_COLUMNS, of } from '../columns.ts';
 import { Connection } from '../connection/connection.ts';
-import { type Database, type Session, statement } from '../database.ts';
+import { type Database, type Session, type Statement, statement } from '../database.ts';
 import { ChangeReader } from './change_reader.ts';
 import { REMOVAL } from '../locks.ts';
 import { MIGRATIONS, SHORT_ATTEMPTS_STEPS } from '../migrations.ts';
@@ -80,6 +80,8 @@ type NodesTable = Omit<NodeRow, 'stopping'> & {
 export class Cluster implements ClusterStore, NotifySource {
   readonly #url: string;
   readonly #db: Database;
+  /** Only renews the lease. */
+  readonly #lease_db: Database;
   readonly #messages: NodeMessages;
   readonly #onChange: (raw: RawChange) => void;
   /** The partitions that the last renewal returned. This node needs the deliveries that other nodes store in them. */
@@ -102,6 +104,7 @@ export class Cluster implements ClusterStore, NotifySource {
   constructor(
     url: string,
     db: Database,
+    lease_db: Database,
     tag: string,
     messages: NodeMessages,
     onChange: (raw: RawChange) => void,
@@ -109,6 +112,7 @@ export class Cluster implements ClusterStore, NotifySource {
   ) {
     this.#url = url;
     this.#db = db;
+    this.#lease_db = lease_db;
     this.#messages = messages;
     this.#onChange = onChange;
     this.#watched = new WatchedNodes(now_ms);
@@ -144,10 +148,11 @@ export class Cluster implements ClusterStore, NotifySource {
     if (this.#left) throw new StoreError('NODE_LEFT', 'this node has left');
     this.#node_id = node_id;
     this.#processes.note(node_id, wallNow());
-    const values = { node_id, version, address, stopping: stopping ? 1 : 0, release, steps: MIGRATIONS.length };
+    const values = { node_id, version, address, stopping: stopping ? 1 : 0, release: [], steps: MIGRATIONS.length };
     // Each statement is a transaction. If this renewal is interrupted, the next renewal does the rest.
-    const lease = await this.#db.read(async (session) => {
+    const lease = await this.#lease_db.read(async (session) => {
       const { node_no } = (await session.one<{ node_no: number }>(RENEW, values))!;
+      if (release.length > 0) await unlessLocked(session, RENEW, { ...values, release });
       const rows = await session.all<NodesTable>(NODES);
       await this.#signAddress(session, rows.find((row) => row.node_no === node_no) as NodesTable);
       this.#watched.look(rows);
@@ -162,7 +167,7 @@ export class Cluster implements ClusterStore, NotifySource {
         if (gone.some((row) => !this.#watched.isGone(row))) await session.all(AWAIT_ACCEPTS);
         const gone_nos = gone.map((other) => other.node_no);
         const gone_seen_ats = gone.map(({ seen_at }) => seen_at);
-        await session.all(TAKE, { node_no, wanted, gone_nos, gone_seen_ats });
+        await unlessLocked(session, TAKE, { node_no, wanted, gone_nos, gone_seen_ats });
         partitions = await session.all(HELD, { node_no });
       }
       await this.#lookForUnsigned(session);
@@ -341,6 +346,25 @@ export class Cluster implements ClusterStore, NotifySource {
     clearInterval(this.#probe);
     await this.#change_reader.close().catch(() => {});
     await this.#listening?.close().catch(() => {});
+  }
+}
+
+/** The code of an error: a statement waited too long for a lock, and did nothing. */
+const LOCKED = '55P03';
+
+/**
+ * Releases or takes partitions. Waits at most a second for a settlement that takes long, because no other node can
+ * renew its lease meanwhile. A later renewal does what this one did not.
+ */
+async function unlessLocked(session: Session, change: Statement, values: Record<string, unknown>): Promise<void> {
+  await session.query("SET lock_timeout = '1s'");
+  try {
+    await session.all(change, values);
+  } catch (error) {
+    if (!(error instanceof StoreError && error.code === LOCKED)) throw error;
+  } finally {
+    // Fails only when the connection is lost, and then the next renewal opens another one.
+    await session.query('SET lock_timeout = 0').catch(() => {});
   }
 }
 
