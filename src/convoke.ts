@@ -222,6 +222,7 @@ export async function createConvoke(
     store,
     instances: changes.instances,
     clock,
+    expiry,
     onRevoked({ instance_id, webhook_url: url, webhook_secret: secret, runtime }) {
       const id = String(runtime?.options['id']);
       const subscriber = { instance_id, url, secret, id };
@@ -311,12 +312,13 @@ export async function createConvoke(
     expiry.begin(await store.deliveries.timeNoted(), config.trust_clock, await store.messages.last());
     warnOfClock(expiry.heldAt(clock.now()), log);
     await store.deliveries.noteTime(expiry.note(clock.now()));
-    await store.audit.append(entryOfStart(config), clock.wall());
     // For localhost, Fastify would open a second server at the other loopback address. Nothing here would limit or stop
     // that server.
     await server.listen({ host: config.host === 'localhost' ? '127.0.0.1' : config.host, port: config.port });
     url = urlOf(server.server.address() as AddressInfo);
     advertised_url = config.advertised_url ?? reachableUrlOf(server.server.address() as AddressInfo);
+    // Only now, because a start that fails is tried again and again.
+    await store.audit.append(entryOfStart(config), clock.wall());
   } catch (error) {
     await store.close();
     throw error;
@@ -333,7 +335,8 @@ export async function createConvoke(
     }
     // One of the missed changes may be the revocation of a key.
     if (change.kind !== 'keys' && change.kind !== 'resync') return;
-    keyring.refresh().catch((error: unknown) => log.error({ err: error }, 'keys that were changed could not be read'));
+    const read = change.kind === 'keys' ? keyring.refresh() : keyring.refreshAll();
+    read.catch((error: unknown) => log.error({ err: error }, 'keys that were changed could not be read'));
   });
   if (cluster !== null) keyring.follow();
   feed.seekListeners();

@@ -1,4 +1,5 @@
 import type { Clock, Timer } from '../delivery/clock.ts';
+import type { Expiry } from '../delivery/expiry.ts';
 import type { InstanceRow, InstanceStore } from '../store/contract/instances.ts';
 import type { Store } from '../store/store.ts';
 import type { Author } from './author.ts';
@@ -18,6 +19,7 @@ export interface LeasesParts {
   store: { instances: Pick<InstanceStore, 'endedLeases' | 'get'> } & Pick<Store, 'audited' | 'audit'>;
   instances: Pick<InstanceChanges, 'remove'>;
   clock: Clock;
+  expiry: Pick<Expiry, 'heldAt'>;
   /** Called with an instance that was removed because its key was revoked. */
   onRevoked: (instance: InstanceRow) => Promise<void>;
   onError: (error: unknown) => void;
@@ -61,13 +63,15 @@ export class Leases {
   }
 
   async #remove(): Promise<void> {
-    const { store, instances, clock, onRevoked, onError } = this.#parts;
+    const { store, instances, clock, expiry, onRevoked, onError } = this.#parts;
     const wall_ms = clock.wall();
+    // A clock that is wrong at a start ends no lease.
+    const believed_ms = wall_ms - expiry.heldAt(clock.now());
     const notRead = (error: unknown): null => {
       onError(error);
       return null;
     };
-    const ended = await store.instances.endedLeases(wall_ms, REMOVED_MAX);
+    const ended = await store.instances.endedLeases(believed_ms, REMOVED_MAX);
     for (const instance_id of ended) {
       if (this.#is_stopped) return;
       // Also removes a row that cannot be read. Otherwise that row would end every round, and nothing would remove the

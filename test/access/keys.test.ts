@@ -449,6 +449,61 @@ describe('an instance', () => {
   });
 });
 
+describe('the keys of a database that went back while a node runs', () => {
+  /** A node that knows three keys, and the earlier database: it has only the first two. */
+  async function goBack(t: TestContext) {
+    const stores = [openStoreHere(), openStoreHere(), openStoreHere()] as const;
+    for (const store of stores) t.after(() => store.close());
+    const [newer, earlier, empty] = stores;
+    const tokens = Object.fromEntries(
+      ['00000000000a', '00000000000b', '00000000000c', '00000000000d'].map((key_id) => [
+        key_id.at(-1)!,
+        makeToken(key_id, randomBytes(SECRET_BYTES)),
+      ]),
+    ) as Record<'a' | 'b' | 'c' | 'd', string>;
+    const make = (store: typeof newer, name: 'a' | 'b' | 'c' | 'd') =>
+      store.api_keys.create(row({ key_id: `00000000000${name}`, digest: digestOf(tokens[name]) }));
+    for (const name of ['a', 'b', 'c'] as const) await make(newer, name);
+    for (const name of ['a', 'b'] as const) await make(earlier, name);
+    let store: (typeof stores)[number] = newer;
+    const keys = {
+      changedSince: (change_no: number) => store.api_keys.changedSince(change_no),
+      recordUse: async () => {},
+    } as unknown as typeof newer.api_keys;
+    const keyring = new Keyring(new VirtualClock(), keys, (error) => assert.fail(String(error)));
+    t.after(() => keyring.close());
+    await keyring.refresh();
+    const codeOf = (name: keyof typeof tokens): string => {
+      try {
+        keyring.identify(`Bearer ${tokens[name]}`);
+        return 'known';
+      } catch (error) {
+        return (error as { code: string }).code;
+      }
+    };
+    return { keyring, earlier, empty, make, codeOf, use: (other: typeof newer) => void (store = other) };
+  }
+
+  test('are read again: later changes take effect, and a key that is gone is unknown', async (t) => {
+    const { keyring, earlier, make, codeOf, use } = await goBack(t);
+    assert.deepEqual([codeOf('a'), codeOf('b'), codeOf('c')], ['known', 'known', 'known']);
+    use(earlier);
+    await keyring.refreshAll();
+    assert.deepEqual([codeOf('a'), codeOf('b'), codeOf('c')], ['known', 'known', 'api_key_unknown']);
+    await earlier.api_keys.revoke('00000000000b', 5);
+    await make(earlier, 'd');
+    await keyring.refresh();
+    assert.deepEqual([codeOf('a'), codeOf('b'), codeOf('d')], ['known', 'api_key_revoked', 'known']);
+  });
+
+  test('never open the service, also when the database has none', async (t) => {
+    const { keyring, empty, codeOf, use } = await goBack(t);
+    use(empty);
+    await keyring.refreshAll();
+    assert.deepEqual([keyring.is_open, codeOf('a')], [false, 'known']);
+  });
+});
+
 function row(changes: Partial<NewApiKey>): NewApiKey {
   return {
     key_id: '',

@@ -24,6 +24,7 @@ test('an instance that cannot be read is removed too, and holds up no other', as
       },
     },
     clock: new VirtualClock(),
+    expiry: { heldAt: () => 0 },
     onRevoked: async () => {},
     onError: (error: unknown) => errors.push(error),
   };
@@ -49,6 +50,7 @@ test('an instance is removed within a second of the end of its lease, also when 
     },
     instances: { remove: async (_author: unknown, instance_id: string) => removed.push(instance_id) },
     clock,
+    expiry: { heldAt: () => 0 },
     onRevoked: async () => {},
     onError: assert.ifError,
   };
@@ -60,4 +62,27 @@ test('an instance is removed within a second of the end of its lease, also when 
   await clock.advance(1_001);
   await clock.settle();
   assert.deepEqual(removed, ['a']);
+});
+
+test('a jump of the clock that is held at a start ends no lease; a revocation ends it all the same', async (t) => {
+  const clock = new VirtualClock();
+  const looked_until: number[] = [];
+  const parts = {
+    store: {
+      instances: {
+        endedLeases: async (wall_ms: number) => {
+          looked_until.push(wall_ms);
+          return [];
+        },
+      },
+    },
+    clock,
+    expiry: { heldAt: () => 4 * 86_400_000 },
+    onError: assert.ifError,
+  };
+  const leases = new Leases(parts as unknown as LeasesParts);
+  t.after(() => leases.stop());
+  leases.look();
+  assert.deepEqual(looked_until, [clock.wall() - 4 * 86_400_000]);
+  assert.ok(looked_until[0]! >= 0, 'a revoked lease ends at 0');
 });

@@ -118,6 +118,25 @@ export class Keyring {
     }
   }
 
+  /**
+   * Reads all keys again. After changes may have been missed, the database may be an earlier one: then a key may be
+   * gone, and new changes have numbers that this node has read already. A database without any key changes nothing,
+   * because without keys everybody may do everything.
+   */
+  async refreshAll(): Promise<void> {
+    const before = new Map(this.#keys);
+    const stored = new Map((await this.#store.changedSince(0)).map((key) => [key.key_id, key]));
+    if (stored.size === 0) return;
+    this.#change_no = Math.max(...Array.from(stored.values(), ({ change_no }) => change_no));
+    for (const [key_id, known] of before) {
+      const is_changed_meanwhile = this.#keys.get(key_id) !== known;
+      if (is_changed_meanwhile || stored.get(key_id)?.change_no === known.key.change_no) stored.delete(key_id);
+      else this.#keys.delete(key_id);
+    }
+    for (const key of stored.values()) this.put(key);
+    this.onChange();
+  }
+
   /** Reads the changes of other nodes, from now on. */
   follow(): void {
     if (this.#is_closed) return;

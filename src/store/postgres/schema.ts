@@ -98,13 +98,14 @@ export async function migrateDatabase(url: string): Promise<{ from: number; to: 
 /**
  * The schema of a database, and when nodes end its upgrade (pending/upgrade.ts). Changes nothing.
  *
- * @throws StoreError when the database cannot be reached
+ * @throws StoreError when the database cannot be reached, or nodes cannot use it
  */
 export async function schemaOfDatabase(url: string): Promise<SchemaState> {
   const connection = await Connection.open(url).catch((error: unknown) => {
     throw openingFailure(error, url);
   });
   try {
+    await assertServer(connection);
     const { rows } = await connection.query<{ exists: boolean }>(
       "SELECT to_regclass('schema_version') IS NOT NULL AS exists",
     );

@@ -2,7 +2,18 @@
  * The file that holds the data key: one line of base64, and a second with the previous key while the key is changed.
  */
 import type { KeyObject } from 'node:crypto';
-import { closeSync, fstatSync, fsyncSync, openSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  closeSync,
+  existsSync,
+  fstatSync,
+  fsyncSync,
+  openSync,
+  readFileSync,
+  realpathSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { dirname } from 'node:path';
 import { parseDataKey } from '../../domain/data_key.ts';
 import { type DataKey, dataKeyOf } from './secret_cipher.ts';
@@ -66,8 +77,12 @@ function readPrivate(path: string): string | null {
   }
 }
 
-/** Replaces the file as a whole, and returns when it is on disk. A crash leaves the old keys or the new ones. */
-export function writeKeyFile(path: string, { current, previous }: FileKeys): void {
+/**
+ * Replaces the file as a whole, and returns when it is on disk. A crash leaves the old keys or the new ones. A link
+ * stays a link: the file that it points to is replaced.
+ */
+export function writeKeyFile(link: string, { current, previous }: FileKeys): void {
+  const path = existsSync(link) ? realpathSync(link) : link;
   const lines = [current, previous].flatMap((key) => (key === null ? [] : [`${base64Of(key.key)}\n`]));
   const next = `${path}.new`;
   rmSync(next, { force: true });

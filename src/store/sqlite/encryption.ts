@@ -91,7 +91,9 @@ export function encryptionOperations(db: Database, keys: DataKeys): Sync<Encrypt
     },
     derivedKeys: (purpose: string) => keys.all.map((key) => derivedKey(key, purpose)),
     forgetPreviousKey() {
-      if (checkedKeyIds(db).length === 1) keys.forgetPrevious();
+      const [noted, ...others] = checkedKeyIds(db);
+      // Another call may have made a newer key, and failed to note it. Then the previous key is the one in use.
+      if (others.length === 0 && noted?.key_id === keys.current.key_id) keys.forgetPrevious();
     },
   };
 }

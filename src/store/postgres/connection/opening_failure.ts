@@ -38,7 +38,7 @@ export function openingFailure(error: unknown, url: string): unknown {
   if (code === '42501') {
     return new StoreError(
       'POSTGRES_NOT_PERMITTED',
-      `The user ${JSON.stringify(decodeURIComponent(username))} may not make tables in the database ${JSON.stringify(database)} (${message}): make it the owner of the database.`,
+      `The user ${JSON.stringify(decodeURIComponent(username))} may not make tables in the database ${JSON.stringify(database)} (${message}): make it the owner of the database and, if another role made the tables, of the tables too (REASSIGN OWNED BY other_role TO this_role).`,
     );
   }
   return error;

@@ -1,0 +1,37 @@
+/** The file with the data key: what a change of the key leaves in it. */
+import assert from 'node:assert/strict';
+import { lstatSync, readFileSync, symlinkSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { test } from 'node:test';
+import { writeKeyFile } from '../../src/store/secrets/key_file.ts';
+import { makeDataKey } from '../../src/store/secrets/secret_cipher.ts';
+import { Database } from '../../src/store/sqlite/database.ts';
+import { encryptionOperations, openDataKeys } from '../../src/store/sqlite/encryption.ts';
+import { temporaryFile } from '../support/node.ts';
+
+test('a link to the key stays a link, and the file that it points to gets the new key', (t) => {
+  const directory = dirname(temporaryFile(t));
+  const [link, path] = [join(directory, 'encryption.key'), join(directory, 'kept_elsewhere.key')];
+  writeKeyFile(path, { current: makeDataKey(), previous: null });
+  symlinkSync(path, link);
+  const next = makeDataKey();
+  writeKeyFile(link, { current: next, previous: null });
+  assert.ok(lstatSync(link).isSymbolicLink());
+  assert.equal(readFileSync(path, 'utf8'), `${next.key.export().toString('base64')}\n`);
+});
+
+test('the key in use stays in the file when a second change of the key fails before the first one ends', (t) => {
+  const file = temporaryFile(t);
+  const source = { kind: 'file', path: join(dirname(file), 'encryption.key') } as const;
+  const db = new Database(file);
+  t.after(() => db.close());
+  const operations = encryptionOperations(db, openDataKeys(db, source, 0));
+  operations.changeKey(1);
+  operations.endChange();
+  const in_use = operations.keyIds().key_id;
+  db.exec('BEGIN');
+  operations.changeKey(2);
+  db.exec('ROLLBACK');
+  operations.forgetPreviousKey();
+  assert.doesNotThrow(() => openDataKeys(db, source, 3), `the file has lost ${in_use}`);
+});
