@@ -48,7 +48,7 @@ import { createServer } from './http/server.ts';
 import { Sessions } from './http/auth/sessions.ts';
 import { newNodeId, reachableUrlOf, urlOf } from './node/identity.ts';
 import { Notices } from './node/notices.ts';
-import { engineObserver, maintenanceObserver, partitionsObserver } from './node/observers.ts';
+import { engineObserver, expiryObserver, maintenanceObserver, partitionsObserver } from './node/observers.ts';
 import { entryOfStart, logFailure, type Surroundings, warnOfClock, warnOfRefusedUrls } from './node/start.ts';
 import { describeDamaged } from './store/rows/stored_values.ts';
 import { openStore } from './store/open.ts';
@@ -130,7 +130,7 @@ export async function createConvoke(
       log.error({ err: error }, 'the history of a meeting could not be read; the push is tried again'),
   });
   const transport = new Transports({ webhook: runtime_transport, pull: pull_transport });
-  const expiry = new Expiry(clock, config.expire_after_ms);
+  const expiry = new Expiry(clock, config.expire_after_ms, expiryObserver(log));
   const metrics: Metrics = new Metrics(clock, () => engine, store, expiry, pull_transport, traces);
   const { cluster } = store;
   const history = new History({ clock, cluster });
@@ -208,16 +208,8 @@ export async function createConvoke(
     clock,
     onError: (error) => log.error({ err: error }, 'the audit log could not be written'),
   });
-  const { egress_policy, expire_after_ms, max_message_bytes } = config;
-  const changes = new Changes({
-    store,
-    engine,
-    feed,
-    keyring,
-    derived: Object.values(secrets),
-    clock,
-    expire_after_ms,
-  });
+  const { egress_policy, max_message_bytes } = config;
+  const changes = new Changes({ store, engine, feed, keyring, derived: Object.values(secrets), clock, expiry });
   const leases = new Leases({
     store,
     instances: changes.instances,

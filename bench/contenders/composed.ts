@@ -94,7 +94,7 @@ const written = (): Promise<void> => engine.written();
 const ended = async () => [];
 const feed = new Feed({ clock, store, listeners_max: config.max_feed_listeners, ended, written, onError });
 const log = pino({ level: 'warn' }, pino.destination(2));
-const { egress_policy, expire_after_ms, max_message_bytes, max_request_bytes_in_flight, max_connections } = config;
+const { egress_policy, max_message_bytes, max_request_bytes_in_flight, max_connections } = config;
 const derived = ['reply tokens', 'portal links', 'sessions'].map(
   (purpose) => new DerivedSecrets(store.encryption, purpose),
 ) as [DerivedSecrets, DerivedSecrets, DerivedSecrets];
@@ -104,7 +104,7 @@ const audit_trail = new AuditTrail({ store, keyring, limits, clock, onError });
 const reply_access = new ReplyAccess(for_replies, () => '');
 const late_replies = new LateReplies({ store, engine, clock, max_message_bytes, keyring, observer: metrics });
 const portal_links = new PortalLinks(for_links, keyring, clock);
-const changes = new Changes({ store, engine, feed, keyring, derived, clock, expire_after_ms });
+const changes = new Changes({ store, engine, feed, keyring, derived, clock, expiry });
 const who = { keyring, limits, sessions, audit_trail };
 const pages = new Pages();
 const server = await createServer(

@@ -1,5 +1,6 @@
 import type { Clock } from '../delivery/clock.ts';
 import type { Engine } from '../delivery/engine.ts';
+import type { Expiry } from '../delivery/expiry.ts';
 import { queuedEvent, settledEvent } from '../feed/events.ts';
 import type { Feed } from '../feed/feed.ts';
 import type { DeliveryRow, DeliveryStore, LaneKey, Recovery, Waiting } from '../store/contract/deliveries.ts';
@@ -22,8 +23,7 @@ export interface DeliveryChangesParts {
   engine: Pick<Engine, 'deliveryRetried' | 'dropped'>;
   feed: Pick<Feed, 'publish'>;
   clock: Clock;
-  /** How long a delivery that is queued again may stay pending. */
-  expire_after_ms: number;
+  expiry: Pick<Expiry, 'endOfNew'>;
 }
 
 export class DeliveryChanges {
@@ -40,10 +40,10 @@ export class DeliveryChanges {
    * @throws Problem `delivery_not_retryable`
    */
   async retry(author: Author, delivery_id: string): Promise<DeliveryRow | null> {
-    const { store, engine, feed, clock, expire_after_ms } = this.#parts;
+    const { store, engine, feed, clock, expiry } = this.#parts;
     const now = clock.now();
     const { deliveries } = author.storeFor();
-    const retrying = deliveries.retry(delivery_id, now, now + expire_after_ms, author.owner_scope);
+    const retrying = deliveries.retry(delivery_id, now, expiry.endOfNew(), author.owner_scope);
     const retried = await orReadAgain(retrying, () => void this.#mayBeQueued(delivery_id));
     if (retried === null) return null;
     // Comes before the read, which may fail: nothing else would make the engine look.
@@ -74,7 +74,7 @@ export class DeliveryChanges {
    * One step queues all chosen deliveries: another step could queue some twice, because these may have failed again.
    */
   async recover(author: Author, of: Recovery, limit = Infinity): Promise<{ recovered: number; done: boolean } | null> {
-    const { store, clock, expire_after_ms } = this.#parts;
+    const { store, clock, expiry } = this.#parts;
     const ends_at = clock.now() + PART_MS_MAX;
     const chosen = 'delivery_ids' in of ? of.delivery_ids.length : null;
     let recovered = 0;
@@ -83,7 +83,7 @@ export class DeliveryChanges {
     for (;;) {
       const now = clock.now();
       const most = chosen ?? Math.min(RECOVER_BATCH, limit - recovered);
-      const recovering = step.recover(of, most, now, now + expire_after_ms, author.owner_scope);
+      const recovering = step.recover(of, most, now, expiry.endOfNew(), author.owner_scope);
       const made = await orReadAgain(recovering, () => this.#recovered(of.instance_id, 0));
       if (made === null) return null;
       step = store.deliveries;

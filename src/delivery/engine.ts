@@ -61,7 +61,6 @@ import type { Transport } from './transport/transport.ts';
 export interface EngineSettings extends GuardLimits {
   /** Delays between attempts that got a bad response. */
   retry_schedule_ms: readonly number[];
-  expire_after_ms: number;
   /** The most attempts in flight, over all instances. */
   max_in_flight: number;
   /** The most attempts in flight to one instance. */
@@ -127,8 +126,7 @@ export class Engine {
     };
     const recipients = new RecipientCache(partitions, memory, turns, cluster?.lane_cursors ?? null);
     const saturation = new Saturation(load, settings.max_in_flight);
-    const { max_in_flight, instance_concurrency, retry_schedule_ms, user_agent, expire_after_ms, max_message_bytes } =
-      settings;
+    const { max_in_flight, instance_concurrency, retry_schedule_ms, user_agent, max_message_bytes } = settings;
     const limits = { max_in_flight, instance_concurrency };
     const base = {
       clock,
@@ -177,7 +175,6 @@ export class Engine {
       ...intake,
       seen_ranges: cluster?.seen_ranges ?? null,
       tracer,
-      expire_after_ms,
     });
     const replies = new Replies({ clock, observer, acceptor, registrations, max_message_bytes });
     const attempts = new Attempts({ ...parts, retries, results, replies, reply_access, tracer, user_agent });

@@ -127,7 +127,7 @@ export class Maintenance {
 
     // A jump of the clock must not remove rows. So this time leaves out two jumps: a jump before the start, unless the
     // clock is trusted, and a jump ahead of the wall clock since the start.
-    const wall_ms = Math.min(this.#clock.wall(), from) - this.#expiry.heldAt(from);
+    const wall_ms = Math.min(this.#clock.wall(), this.#expiry.sharedAt(from)) - this.#expiry.heldAt(from);
     const before = {
       deliveries_ms: wall_ms - this.#settings.retention_deliveries_ms,
       messages_ms: wall_ms - this.#settings.retention_messages_ms,
@@ -151,13 +151,18 @@ export class Maintenance {
    * that failed deliveries is followed by a pause of the same length, in which requests have their turn.
    */
   async #expire<Place>(
-    from_place: (after: Place | null, now_ms: number, wall_ms: number, hold: Hold) => Promise<Expired<Place>>,
+    from_place: (after: Place | null, shared_ms: number, wall_ms: number, hold: Hold) => Promise<Expired<Place>>,
   ): Promise<number> {
     let after: Place | null = null;
     let took_ms = 0;
     do {
       const from = this.#clock.now();
-      const step: Expired<Place> = await from_place(after, from, this.#clock.wall(), this.#expiry.holdAt(from));
+      const step: Expired<Place> = await from_place(
+        after,
+        this.#expiry.sharedAt(from),
+        this.#clock.wall(),
+        this.#expiry.holdAt(from),
+      );
       after = step.next;
       const step_ms = this.#clock.now() - from;
       took_ms += step_ms;

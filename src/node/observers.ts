@@ -7,6 +7,7 @@ import type { AttemptEvent, Observer } from '../delivery/events.ts';
 import type { History } from '../delivery/history.ts';
 import type { InstanceHistory } from '../delivery/instance_history.ts';
 import type { Engine } from '../delivery/engine.ts';
+import type { ExpiryObserver } from '../delivery/expiry.ts';
 import type { MaintenanceObserver } from '../delivery/maintenance.ts';
 import type { Metrics } from '../delivery/metrics.ts';
 import { settledEvent } from '../feed/events.ts';
@@ -95,5 +96,20 @@ export function maintenanceObserver(
         'most of the data file is empty: `convoke compact` makes it smaller while no service runs',
       ),
     failed: (error) => log.error({ err: error }, 'maintenance failed'),
+  };
+}
+
+export function expiryObserver(log: Log): ExpiryObserver {
+  return {
+    corrected: (behind_ms) =>
+      log.warn(
+        { behind_seconds: Math.round(behind_ms / 1_000) },
+        'the time of this node was wrong, and is that of its wall clock and of the database now: deliveries expire by it',
+      ),
+    doubted: (behind_ms) =>
+      log.warn(
+        { behind_hours: Math.round(behind_ms / 3_600_000) },
+        'the time of this node is far behind its wall clock and the database, so other nodes may fail what it accepts as expired: start it again when the wall clock is right',
+      ),
   };
 }

@@ -4,9 +4,9 @@
  *
  * Each method is one transaction, or shares a transaction with others. When its promise resolves, its writes are on
  * disk. Arguments and results are plain data, so that an engine may live in another thread or behind a socket. Times
- * are milliseconds since the epoch. `next_attempt_at`, `backoff_until`, `now_ms`, and the `expires_at` of messages and
- * deliveries are on the steady clock of the node (see src/delivery/clock.ts). Other times are on the wall clock, unless
- * their comment names another clock.
+ * are milliseconds since the epoch. `next_attempt_at`, `backoff_until` and `now_ms` are on the steady clock of the node
+ * (see src/delivery/clock.ts). `shared_ms` and the `expires_at` of messages and deliveries are on the clock that the
+ * nodes share (see src/delivery/expiry.ts). Other times are on the wall clock, unless their comment names another clock.
  *
  * Arguments and results contain the secrets of instances in plain text. The engine encrypts them before it stores them.
  *

@@ -7,7 +7,7 @@ import { describe, test, type TestContext } from 'node:test';
 import { Changes } from '../../src/changes/changes.ts';
 import type { Author } from '../../src/changes/author.ts';
 import { StoreError } from '../../src/store/store_error.ts';
-import { MINUTE, SECOND, SECRET, SETTINGS, startNode, type TestNode } from '../support/node.ts';
+import { MINUTE, SECOND, SECRET, startNode, type TestNode } from '../support/node.ts';
 
 /** A node with an instance in a meeting, and the changes that its clients can make. */
 interface Started {
@@ -28,7 +28,7 @@ async function started(t: TestContext): Promise<Started> {
     keyring: { put() {} },
     derived: [],
     clock: node.clock,
-    expire_after_ms: SETTINGS.expire_after_ms,
+    expiry: node.expiry,
   });
   const author = {
     key_id: null,

@@ -36,7 +36,7 @@ function endless() {
     engine: { deliveryRetried() {}, dropped: async () => {} },
     feed: { publish() {} },
     clock,
-    expire_after_ms: 1,
+    expiry: { endOfNew: () => 1 },
   });
   /** The key is revoked after so many steps. */
   const authorFor = (steps: number): Author => ({

@@ -13,7 +13,7 @@ const RENEW_MS = 3_000;
 async function node() {
   const clock = new VirtualClock();
   const row = { node_no: PARTITIONS + 1, stopping: false } as NodeRow;
-  const lease: Lease = { node_no: row.node_no, partitions: [], nodes: [row] };
+  const lease: Lease = { node_no: row.node_no, renewed_at: 0, partitions: [], nodes: [row] };
   const given = { lease: { ...lease }, fails: false, released: [] as number[] };
   const cluster = {
     renew(_node: unknown, released: number[]) {

@@ -34,6 +34,10 @@ const WELL_MS = 90_000;
 /** Up to this many waiting deliveries of a machine are no backlog. */
 const LITTLE = 4;
 
+export interface WorldSettings extends EngineSettings {
+  expire_after_ms: number;
+}
+
 /** A message, as its sender knows it. A sender that repeats a message with the same key uses the same object. */
 export interface Sent {
   label: number;
@@ -187,6 +191,8 @@ export interface Circumstances {
   termOf: (instance_id: string) => number;
   /** Whether the disk and all nodes are well. */
   isUndisturbed: () => boolean;
+  /** How far the steady clocks of two nodes may be apart: one may make a retry that much before the time of another. */
+  clocksApart: () => number;
 }
 
 export class Checker {
@@ -196,13 +202,14 @@ export class Checker {
   readonly #tracks = new Map<string, Track>();
   readonly #lanes = new Map<string, LaneTrack>();
   readonly #operations: StoreOperations;
-  readonly #settings: EngineSettings;
+  readonly #settings: WorldSettings;
   readonly #meetings: readonly string[];
   readonly #members = new Map<string, Set<string>>();
   readonly #now: () => number;
   readonly #real: () => number;
   readonly #termOf: (instance_id: string) => number;
   readonly #isUndisturbed: () => boolean;
+  readonly #clocksApart: () => number;
   /**
    * The deliveries that the store lost when it went back, by delivery_id. A node may still make attempts for them,
    * until it notices that the store went back.
@@ -236,9 +243,9 @@ export class Checker {
 
   constructor(
     operations: StoreOperations,
-    settings: EngineSettings,
+    settings: WorldSettings,
     meetings: readonly string[],
-    { now, real, termOf, isUndisturbed }: Circumstances,
+    { now, real, termOf, isUndisturbed, clocksApart }: Circumstances,
   ) {
     this.#operations = operations;
     this.#settings = settings;
@@ -247,6 +254,7 @@ export class Checker {
     this.#real = real;
     this.#termOf = termOf;
     this.#isUndisturbed = isUndisturbed;
+    this.#clocksApart = clocksApart;
   }
 
   fail(violation: string): void {
@@ -493,6 +501,7 @@ export class Checker {
     this.#counted.delete(`${node} ${delivery_id} ${attempt}`);
     const machine = this.machines.get(instance_id) as Machine;
     const now = this.#now();
+    const due_from = now + 1 + this.#clocksApart();
     const term = this.#termOf(instance_id);
     const in_flight = this.#in_flight.get(node) ?? 0;
     const row = this.#operations.deliveries.get(delivery_id, now);
@@ -520,7 +529,7 @@ export class Checker {
     if (flights.some((flight) => flight.track === track)) this.fail(`${what}: it is in flight already`);
     if (track.end !== null) this.fail(`${what}: again, after its end (${track.end})`);
     if (row.state === 'delivered' || row.state === 'failed') this.fail(`${what}: it is stored as ${row.state}`);
-    if (!track.manual && now < track.not_before - 1) this.fail(`${what}: ${track.not_before - now} ms too soon`);
+    if (!track.manual && due_from < track.not_before) this.fail(`${what}: ${track.not_before - now} ms too soon`);
     if (machine.ops_open === 0 && now >= this.#noticed_at) {
       if (row.state === 'cancelled') this.fail(`${what}: it was cancelled`);
       if (this.#operations.instances.load([instance_id])[0]?.is_active !== true) this.fail(`${what}: switched off`);
@@ -528,7 +537,7 @@ export class Checker {
       const is_known = machine.ack_timeout_ms === null || now > machine.gone_at;
       if (is_known && machine.gone?.ops_total === machine.ops_total && machine.gone.term === term)
         this.fail(`${what}: it had answered 410`);
-      if (now < machine.not_before - 1) this.fail(`${what}: it backs off for another ${machine.not_before - now} ms`);
+      if (due_from < machine.not_before) this.fail(`${what}: it backs off for another ${machine.not_before - now} ms`);
       const probed = machine.backoff_step > 0 || machine.failures >= DOWN_AFTER_FAILURES;
       if (probed && flights.length > 0) this.fail(`${what}: a second probe`);
     }

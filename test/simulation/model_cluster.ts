@@ -186,7 +186,7 @@ export class ModelCluster {
       partition_no,
       epoch: this.#partitions[partition_no]!.epoch,
     }));
-    return { node_no, partitions, nodes };
+    return { node_no, renewed_at: now, partitions, nodes };
   }
 
   #takeShare({ node_id, node_no }: Pick<NodeRow, 'node_id' | 'node_no'>, now: number): void {

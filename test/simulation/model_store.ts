@@ -933,14 +933,14 @@ export class ModelStore implements StoreOperations {
       });
       return { messages: missed.length, at_least: false };
     },
-    expireLanes: (after, lanes_max, now_ms, wall_ms, hold = NO_HOLD) => {
+    expireLanes: (after, lanes_max, shared_ms, wall_ms, hold = NO_HOLD) => {
       const expired = new EndedInLanes();
       const following = this.#pendingLanes(after, lanes_max);
       let left = EXPIRED_AT_ONCE;
       for (const { seq, ...lane } of lanesToExpire(after, following)) {
         for (const row of this.#lane(lane)) {
           if (row.message.seq <= seq) continue;
-          if (!hasExpired(row, now_ms, hold)) break;
+          if (!hasExpired(row, shared_ms, hold)) break;
           this.#expire(row, wall_ms);
           expired.add(lane, 1);
           if (--left === 0) return { expired: expired.list(), next: { ...lane, seq: row.message.seq } };
@@ -949,7 +949,7 @@ export class ModelStore implements StoreOperations {
       const done = following.length < lanes_max;
       return { expired: expired.list(), next: done ? null : { ...following.at(-1)!, seq: null } };
     },
-    expireAside: (after, now_ms, wall_ms, hold = NO_HOLD) => {
+    expireAside: (after, shared_ms, wall_ms, hold = NO_HOLD) => {
       const expired = new EndedInLanes();
       const beside = sortedKeys(this.#of_instance)
         .flatMap((instance_id) =>
@@ -960,7 +960,7 @@ export class ModelStore implements StoreOperations {
         .map((row) => ({ row, place: placeOf(row) }));
       const page = beside.filter(({ place }) => after === null || isBehind(place, after)).slice(0, EXPIRED_AT_ONCE);
       for (const { row } of page) {
-        if (!hasExpired(row, now_ms, hold)) continue;
+        if (!hasExpired(row, shared_ms, hold)) continue;
         this.#expire(row, wall_ms);
         expired.add({ instance_id: row.instance_id, meeting_id: row.message.meeting_id }, 1);
       }
@@ -1084,9 +1084,9 @@ function earliest(rows: readonly ModelDelivery[]): number | null {
   return rows.length === 0 ? null : Math.min(...rows.map(({ next_attempt_at }) => next_attempt_at ?? 0));
 }
 
-function hasExpired({ expires_at, message }: ModelDelivery, now_ms: number, { held_ms, held_up_to }: Hold): boolean {
+function hasExpired({ expires_at, message }: ModelDelivery, shared_ms: number, { held_ms, held_up_to }: Hold): boolean {
   const is_held = held_up_to !== null && message.message_id <= held_up_to;
-  return expires_at <= now_ms - (is_held ? held_ms : 0);
+  return expires_at <= shared_ms - (is_held ? held_ms : 0);
 }
 
 function headOf(row: Message): MessageHead {

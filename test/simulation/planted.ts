@@ -170,6 +170,16 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     find: 'held_ms <= believed_ms',
     replace: 'held_ms <= Infinity',
   },
+  'expires what waits by a clock that was suspended': {
+    file: 'src/delivery/expiry.ts',
+    find: 'this.#offset_ms += behind_ms;',
+    replace: '',
+  },
+  'counts from before a suspend what it accepts after it': {
+    file: 'src/delivery/expiry.ts',
+    find: 'Math.max(this.sharedAt(now), this.#awakeAt(now))',
+    replace: 'this.sharedAt(now)',
+  },
   'no limit over all': {
     file: DISPATCHER,
     find: 'while (this.#in_flight.limited < this.#max_in_flight &&',
@@ -499,6 +509,8 @@ const IN_CLUSTERS: readonly string[] = [
   'keeps in hand what another node took over',
   'a node that stops loses the results that it was given',
   'does not judge what a store that went back gives a number again',
+  'expires what waits by a clock that was suspended',
+  'counts from before a suspend what it accepts after it',
   'of two pulls that race under one name both wait',
 ];
 const WITH_AGENTS: readonly string[] = [
@@ -537,7 +549,11 @@ const WITH_LATE_RESULTS: readonly string[] = [
   'trusts what others report of a lane without anything pending',
 ];
 
-const WITH_EXPIRING_MESSAGES: readonly string[] = ['forgets what a machine took when it expires meanwhile'];
+const WITH_EXPIRING_MESSAGES: readonly string[] = [
+  'forgets what a machine took when it expires meanwhile',
+  'expires what waits by a clock that was suspended',
+  'counts from before a suspend what it accepts after it',
+];
 
 function kindFor(name: string): Kind {
   if (WITH_EXPIRING_MESSAGES.includes(name)) return 'expiring';

@@ -6,7 +6,7 @@
  */
 import { DeliveryChanges } from '../../src/changes/deliveries.ts';
 import type { Clock } from '../../src/delivery/clock.ts';
-import { Engine, type EngineSettings } from '../../src/delivery/engine.ts';
+import { Engine } from '../../src/delivery/engine.ts';
 import { Expiry } from '../../src/delivery/expiry.ts';
 import { Maintenance } from '../../src/delivery/maintenance.ts';
 import { Partitions } from '../../src/delivery/cluster/partitions.ts';
@@ -19,7 +19,7 @@ import { partitionOf } from '../../src/domain/partition.ts';
 import type { PullContext } from '../../src/http/routes/pull.ts';
 import type { GivenRules } from '../../src/store/contract/meetings.ts';
 import type { Store } from '../../src/store/store.ts';
-import { Checker, type Flight, type Machine, promptWithin, type Sent } from './checker.ts';
+import { Checker, type Flight, type Machine, promptWithin, type Sent, type WorldSettings } from './checker.ts';
 import { ModelStore, type StoreOperations } from './model_store.ts';
 import { Random } from './random.ts';
 import { clustered, type Connection, ModelCluster, type OnHandOver } from './model_cluster.ts';
@@ -178,6 +178,10 @@ interface Life {
   deaf: boolean;
   /** When the process has noticed that it is no longer paused or cut off. */
   well_from: number;
+  /** Since when its machine is suspended; null while it is not. */
+  asleep_since: number | null;
+  /** How long its machine was suspended in all. Its steady clock is behind by this. */
+  asleep_ms: number;
   /** The part for machines that pull; null in a world without such machines. */
   pulls: Pulls | null;
 }
@@ -226,7 +230,7 @@ export class World {
   readonly #random: Random;
   readonly #clock = new SteppedClock();
   readonly #operations: StoreOperations;
-  readonly #settings: EngineSettings;
+  readonly #settings: WorldSettings;
   readonly #meetings: string[];
   readonly #moods = new Map<string, Mood>();
   /** The meetings that were ever paused: calls in progress, and from when on every node knows of the last call. */
@@ -246,6 +250,8 @@ export class World {
   #forward_ms = 0;
   #failing = false;
   readonly #model: ModelStore | null;
+  /** How far the steady clocks of two nodes may ever have been apart. */
+  #clocks_apart_ms = 0;
   /** Puts the store back to the state of its standby; null while the standby has all commits. */
   #goBack: (() => void) | null = null;
   /** When all results that waited for the disk are written. */
@@ -318,6 +324,7 @@ export class World {
       // With one node, the term is the number of its process.
       termOf: (instance_id) => this.#cluster?.epochOf(instance_id) ?? this.#lives_ever,
       isUndisturbed: () => !this.#failing && this.#isUndisturbed(),
+      clocksApart: () => this.#clocks_apart_ms,
     });
     this.checker.is_latest = kind === 'returning';
     const instances = kind === 'talking' ? this.#agentCount() : 1 + random.below(4);
@@ -457,22 +464,32 @@ export class World {
       notified_at: 0,
       deaf: false,
       well_from: 0,
+      asleep_since: null,
+      asleep_ms: 0,
       pulls: null,
     } as unknown as Life;
+    const steady = (): number => this.#steady() - life.asleep_ms;
     const after = (delay_ms: number, run: () => void): (() => void) => {
       let cancelled = false;
-      const cancel = this.#clock.after(delay_ms, () =>
-        this.#in(life, () => {
-          if (!cancelled) run();
-        }),
-      );
+      let cancel = (): void => {};
+      const { asleep_ms } = life;
+      const at = this.#clock.now + delay_ms;
+      const fire = (): void => {
+        if (cancelled) return;
+        // While a machine is suspended, its timers stand still.
+        const slept_ms = life.asleep_ms - asleep_ms;
+        if (slept_ms > 0 && this.#clock.now < at + slept_ms) arm(at + slept_ms - this.#clock.now);
+        else run();
+      };
+      const arm = (ms: number): void => void (cancel = this.#clock.after(ms, () => this.#in(life, fire)));
+      arm(delay_ms);
       return () => {
         cancelled = true;
         cancel();
       };
     };
     const clock = {
-      now: () => this.#steady(),
+      now: steady,
       wall: () => this.#wall(),
       after: (delay_ms: number, run: () => void) => ({ cancel: after(delay_ms, run) }),
       soon: (run: () => void) => void after(0, run),
@@ -719,11 +736,16 @@ export class World {
     if (how === 'taken') this.checker.onRebalance(concerns, false, false);
   }
 
-  /** Pauses a process, like SIGSTOP: it does nothing while time passes, and then goes on. */
+  /**
+   * Pauses a process, like SIGSTOP: it does nothing while time passes, and then goes on. In worlds of the kind `expiring`
+   * half of the pauses suspend the machine: its steady clock stands still.
+   */
   #pause(life: Life, for_ms: number): void {
     if (life.missed !== null) return;
-    this.#trace(`${life.node_id} is paused`);
+    const sleeps = this.#kind === 'expiring' && this.#talk_random.chance(0.5);
+    this.#trace(`${life.node_id} is ${sleeps ? 'suspended' : 'paused'}`);
     life.missed = [];
+    life.asleep_since = sleeps ? this.#clock.now : null;
     life.disturbed = true;
     this.#fault();
     this.#clock.after(for_ms, () => this.#resume(life));
@@ -734,6 +756,12 @@ export class World {
     if (missed === null || !life.alive) return;
     this.#trace(`${life.node_id} goes on`);
     life.missed = null;
+    if (life.asleep_since !== null) {
+      life.asleep_ms += this.#clock.now - life.asleep_since;
+      this.#clocks_apart_ms = Math.max(this.#clocks_apart_ms, life.asleep_ms);
+      // Clients waited meanwhile.
+      for (let k = 0; k < 3; k++) this.#clock.after(this.#talk_random.below(SECOND), () => this.#send());
+    }
     this.#comesBack(life);
     for (const run of missed) this.#clock.after(0, () => this.#in(life, run));
   }
@@ -944,7 +972,7 @@ export class World {
       engine,
       feed: { publish() {} },
       clock: life.clock,
-      expire_after_ms: this.#settings.expire_after_ms,
+      expiry: life.expiry,
     });
     const author = {
       key_id: null,
@@ -1616,7 +1644,7 @@ export class World {
       this.checker.markManual(instance_id);
       this.#do(life, machine, 'recover', async () => {
         const now = this.#steady();
-        await store.deliveries.recover({ instance_id, ...EVER }, 1e9, now, now + this.#settings.expire_after_ms);
+        await store.deliveries.recover({ instance_id, ...EVER }, 1e9, now, life.expiry.endOfNew());
         this.checker.markManual(instance_id);
         engine.deliveryRetried({ instance_id, meeting_id: '', aside: true });
       });
@@ -1699,7 +1727,7 @@ export class World {
     this.checker.markRetried(row);
     this.#do(life, machine, `retry seq ${row.seq} of`, async () => {
       const now = this.#steady();
-      const retried = await store.deliveries.retry(row.delivery_id, now, now + this.#settings.expire_after_ms);
+      const retried = await store.deliveries.retry(row.delivery_id, now, life.expiry.endOfNew());
       this.checker.markRetried(row);
       if (retried !== null) engine.deliveryRetried({ ...retried, delivery_id: row.delivery_id });
     });

@@ -37,7 +37,7 @@ export const HOUR = 60 * MINUTE;
 
 export const SECRET = `whsec_${Buffer.alloc(32, 7).toString('base64')}`;
 
-export const SETTINGS: EngineSettings = {
+export const SETTINGS: EngineSettings & { expire_after_ms: number } = {
   retry_schedule_ms: [10 * SECOND, 30 * SECOND, 2 * MINUTE, 10 * MINUTE, 30 * MINUTE],
   expire_after_ms: 72 * HOUR,
   max_in_flight: 1_000,
@@ -132,7 +132,7 @@ export interface NodeOptions {
   /** A store that the test has opened, and will close. This node has all partitions. */
   store?: Store;
   random?: () => number;
-  settings?: Partial<EngineSettings>;
+  settings?: Partial<typeof SETTINGS>;
   /** Whether the engine looks for earlier pending deliveries; true by default. */
   start?: boolean;
   /** Whether other nodes share the store. This node still has all partitions. */
@@ -382,7 +382,7 @@ export class TestNode {
 
   async retry(delivery_id: string): Promise<void> {
     const now = this.clock.now();
-    const retried = await this.store.deliveries.retry(delivery_id, now, now + SETTINGS.expire_after_ms);
+    const retried = await this.store.deliveries.retry(delivery_id, now, this.expiry.endOfNew());
     if (retried !== null) this.engine.deliveryRetried({ ...retried, delivery_id });
   }
 
@@ -407,7 +407,7 @@ export class TestNode {
   async recover(instance_id: string, since_ms: number): Promise<number> {
     const now = this.clock.now();
     const of = { instance_id, since_ms, until_ms: this.clock.wall() };
-    const recovered = await this.store.deliveries.recover(of, 1_000, now, now + SETTINGS.expire_after_ms);
+    const recovered = await this.store.deliveries.recover(of, 1_000, now, this.expiry.endOfNew());
     this.engine.deliveryRetried({ instance_id, meeting_id: '', aside: true });
     return recovered?.recovered ?? 0;
   }

@@ -11,6 +11,7 @@ import type { Partitions } from '../cluster/partitions.ts';
 import type { SeenRanges } from '../cluster/seen_ranges.ts';
 import type { Clock } from '../clock.ts';
 import type { Observer } from '../events.ts';
+import type { Expiry } from '../expiry.ts';
 import type { Tracer } from '../tracer.ts';
 import { type Enqueuer, WIDE } from '../lanes/enqueuer.ts';
 import { type Backpressure, WAITING_HIGH } from './backpressure.ts';
@@ -67,7 +68,7 @@ export interface AcceptorParts {
   enqueuer: Enqueuer;
   dispatcher: Dispatcher;
   tracer: Tracer | null;
-  expire_after_ms: number;
+  expiry: Pick<Expiry, 'endOfNew'>;
 }
 
 /** Gathers messages that arrive together, stores them in one transaction, and hands them to the enqueuer. */
@@ -81,7 +82,7 @@ export class Acceptor {
   readonly #enqueuer: Enqueuer;
   readonly #dispatcher: Dispatcher;
   readonly #tracer: Tracer | null;
-  readonly #expire_after_ms: number;
+  readonly #expiry: AcceptorParts['expiry'];
   readonly #batcher: Batcher<NewMessage, Accepted>;
   readonly #fan_outs = new FanOuts();
   #is_closed = false;
@@ -96,7 +97,7 @@ export class Acceptor {
     this.#enqueuer = parts.enqueuer;
     this.#dispatcher = parts.dispatcher;
     this.#tracer = parts.tracer;
-    this.#expire_after_ms = parts.expire_after_ms;
+    this.#expiry = parts.expiry;
     const lingers = parts.store.lingers ?? NO_LINGER;
     this.#batcher = new Batcher<NewMessage, Accepted>(
       parts.clock,
@@ -210,7 +211,7 @@ export class Acceptor {
     if (this.#batcher.waiting_weight + weight > WAITING_BYTES_MAX) {
       throw new Problem('overloaded', undefined, { retry_after_s: 1 });
     }
-    const expires_at = this.#clock.now() + Math.min(expires_in_ms ?? Infinity, this.#expire_after_ms);
+    const expires_at = this.#expiry.endOfNew(expires_in_ms);
     return this.#batcher.add({ ...send, wall_ms: this.#clock.wall(), expires_at }, weight, is_joined);
   }
 

@@ -305,7 +305,7 @@ export class Dispatcher {
     }
     const now = this.#clock.now();
     for (let head = lane.queue.peek(); head !== undefined; head = lane.queue.peek()) {
-      if (head.expires_at <= now && this.#expiry.endOf(head, now) <= now) {
+      if (this.#expiry.hasExpired(head, now)) {
         this.#expireHead(recipient, lane, head);
         continue;
       }

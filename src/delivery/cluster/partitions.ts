@@ -71,8 +71,13 @@ export interface PartitionsListener {
   onReleasing(partition: Partition): void;
   /** Resolves when the results of all attempts so far are on disk. */
   flush(): Promise<void>;
-  /** The lease was renewed. If it had ended, attempts may start again. */
-  onRenewed(): void;
+  /**
+   * The lease was renewed. If it had ended, attempts may start again.
+   *
+   * @param renewed_at on the clock of the database
+   * @param requested_at on the steady clock
+   */
+  onRenewed(renewed_at: number, requested_at: number): void;
   /** The pause of a partition has ended: attempts to its instances may start again. */
   onResumed(partition: Partition): void;
 }
@@ -258,7 +263,7 @@ export class Partitions {
     this.#report('taken', taken);
     if (gone.size > 0) this.#listener?.onRevoked(gone);
     void this.#find(taken);
-    this.#listener?.onRenewed();
+    this.#listener?.onRenewed(lease.renewed_at, requested_at);
     // The other nodes should renew at once: to release partitions for a node that joins, or to take released
     // partitions.
     if (given_back.length > 0 || !this.#joined) this.#notifyOthers();

@@ -6,6 +6,7 @@ import type { LoopGuard } from '../attempts/loop_guard.ts';
 import type { Settlements } from '../attempts/settlements.ts';
 import type { Clock } from '../clock.ts';
 import type { Discovery } from '../discovery.ts';
+import type { Expiry } from '../expiry.ts';
 import type { InvalidationClock } from '../lanes/invalidation_clock.ts';
 import type { Recipient } from '../lanes/recipient.ts';
 import type { RecipientCache } from '../lanes/recipient_cache.ts';
@@ -43,6 +44,7 @@ export interface RemoteChangesParts {
   backpressure: Backpressure;
   dispatcher: Dispatcher;
   guard: Pick<LoopGuard, 'forgetAll'>;
+  expiry: Pick<Expiry, 'compare'>;
 }
 
 /**
@@ -205,7 +207,8 @@ export class RemoteChanges implements PartitionsListener {
     return this.#parts.settlements.flushAll();
   }
 
-  onRenewed(): void {
+  onRenewed(renewed_at: number, requested_at: number): void {
+    this.#parts.expiry.compare(renewed_at, requested_at);
     this.#parts.dispatcher.run();
   }
 

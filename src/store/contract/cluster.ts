@@ -74,6 +74,8 @@ export interface NodeRow {
 export interface Lease {
   /** The number of this node. */
   node_no: number;
+  /** When the lease was renewed, on the clock of the database: a time between the call and its result. */
+  renewed_at: number;
   /**
    * The partitions of this node. An epoch rises whenever a node takes the partition, even when the same node held it
    * before.

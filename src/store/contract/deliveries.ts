@@ -292,7 +292,7 @@ export interface DeliveryStore {
   expireLanes(
     after: ExpiryPlace | null,
     lanes_max: number,
-    now_ms: number,
+    shared_ms: number,
     wall_ms: number,
     hold?: Hold,
   ): Promise<{ expired: EndedInLane[]; next: ExpiryPlace | null }>;
@@ -303,7 +303,7 @@ export interface DeliveryStore {
    */
   expireAside(
     after: AsidePlace | null,
-    now_ms: number,
+    shared_ms: number,
     wall_ms: number,
     hold?: Hold,
   ): Promise<{ expired: EndedInLane[]; next: AsidePlace | null }>;

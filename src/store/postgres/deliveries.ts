@@ -117,7 +117,7 @@ const LANES =
 
 /** As `hasExpired`. */
 const isUp = (row: string): string =>
-  `${row}.expires_at <= $now_ms::bigint - CASE WHEN ${row}.message_no <= $up_to::bigint THEN $held_ms::bigint ELSE 0 END`;
+  `${row}.expires_at <= $shared_ms::bigint - CASE WHEN ${row}.message_no <= $up_to::bigint THEN $held_ms::bigint ELSE 0 END`;
 
 /** The lanes whose first delivery has expired. */
 const EXPIRED_LANES = statement(`
@@ -149,7 +149,7 @@ const ASIDE_PAGE = statement(`
 
 const EXPIRE_ASIDE = statement(`
   UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = $wall_ms${EXPIRED}
-  WHERE state = 'pending' AND aside = 1 AND expires_at <= $now_ms AND delivery_no = ANY ($delivery_nos::bigint[])
+  WHERE state = 'pending' AND aside = 1 AND expires_at <= $shared_ms AND delivery_no = ANY ($delivery_nos::bigint[])
   RETURNING instance_id, meeting_id`);
 
 /**
@@ -272,10 +272,10 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
       return { instance_id, meeting_id, aside: row.state !== 'pending' || row.aside === 1 };
     },
     ...recovery(session, numberOf),
-    async expireLanes(after, lanes_max, now_ms, wall_ms, hold = NO_HOLD) {
+    async expireLanes(after, lanes_max, shared_ms, wall_ms, hold = NO_HOLD) {
       const following = await pendingLanes(after, lanes_max);
       const lanes = lanesToExpire(after, following);
-      const time = { now_ms, held_ms: hold.held_ms, up_to: heldUpTo(hold, ids) };
+      const time = { shared_ms, held_ms: hold.held_ms, up_to: heldUpTo(hold, ids) };
       const expired = new EndedInLanes();
       const up = await session.all<LaneKey & { seq: number }>(EXPIRED_LANES, { ...arraysOf(lanes), ...time });
       // Each lane gets an equal part of the step. Otherwise a step could read many rows and let few of them expire.
@@ -288,14 +288,14 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
       const done = following.length < lanes_max;
       return { expired: expired.list(), next: done ? null : { ...following.at(-1)!, seq: null } };
     },
-    async expireAside(after, now_ms, wall_ms, hold = NO_HOLD) {
+    async expireAside(after, shared_ms, wall_ms, hold = NO_HOLD) {
       const expired = new EndedInLanes();
       const partition_no = after === null ? -1 : partitionOf(after.instance_id);
       const place = { partition_no, ...numberedPlace(after, numberOf) };
       const rows = await session.all<AsideRow>(ASIDE_PAGE, place);
-      const delivery_nos = rows.filter(hasExpired(now_ms, hold, ids)).map(({ delivery_no }) => delivery_no);
+      const delivery_nos = rows.filter(hasExpired(shared_ms, hold, ids)).map(({ delivery_no }) => delivery_no);
       if (delivery_nos.length > 0) {
-        const ended = await session.all<LaneKey>(EXPIRE_ASIDE, { delivery_nos, now_ms, wall_ms });
+        const ended = await session.all<LaneKey>(EXPIRE_ASIDE, { delivery_nos, shared_ms, wall_ms });
         for (const lane of ended) expired.add(lane, 1);
       }
       return { expired: expired.list(), next: rows.length < EXPIRED_AT_ONCE ? null : placeOf(rows.at(-1)!, ids) };

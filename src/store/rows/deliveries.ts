@@ -77,9 +77,9 @@ export const heldUpTo = ({ held_up_to }: Hold, ids: IdCodec): number =>
   held_up_to === null ? 0 : (ids.decode('msg', held_up_to) ?? 0);
 
 /** Whether a delivery has expired: `endOf` of domain/expiry.ts, for rows. */
-export function hasExpired(now_ms: number, hold: Hold, ids: IdCodec): (row: ExpiryRow) => boolean {
+export function hasExpired(shared_ms: number, hold: Hold, ids: IdCodec): (row: ExpiryRow) => boolean {
   const up_to = heldUpTo(hold, ids);
-  return ({ message_no, expires_at }) => expires_at <= now_ms - (message_no <= up_to ? hold.held_ms : 0);
+  return ({ message_no, expires_at }) => expires_at <= shared_ms - (message_no <= up_to ? hold.held_ms : 0);
 }
 
 export function placeOf({ instance_id, next_attempt_at, delivery_no }: PlacedRow, ids: IdCodec): AsidePlace {

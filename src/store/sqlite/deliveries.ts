@@ -224,9 +224,9 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
       };
     },
     ...recovery(db, numberOf),
-    expireLanes(after: ExpiryPlace | null, lanes_max: number, now_ms: number, wall_ms: number, hold = NO_HOLD) {
+    expireLanes(after: ExpiryPlace | null, lanes_max: number, shared_ms: number, wall_ms: number, hold = NO_HOLD) {
       const expired = new EndedInLanes();
-      const isUp = hasExpired(now_ms, hold, ids);
+      const isUp = hasExpired(shared_ms, hold, ids);
       const following = pendingLanes(db, after, lanes_max);
       let left = EXPIRED_AT_ONCE;
       for (const { seq, ...lane } of lanesToExpire(after, following)) {
@@ -248,11 +248,11 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
       const done = following.length < lanes_max;
       return { expired: expired.list(), next: done ? null : { ...following.at(-1)!, seq: null } };
     },
-    expireAside(after: AsidePlace | null, now_ms: number, wall_ms: number, hold = NO_HOLD) {
+    expireAside(after: AsidePlace | null, shared_ms: number, wall_ms: number, hold = NO_HOLD) {
       const expired = new EndedInLanes();
       // No index has `expires_at`, so every round reads all deliveries aside.
       const rows = asidePage(db, numberedPlace(after, numberOf), EXPIRED_AT_ONCE);
-      const up = rows.filter(hasExpired(now_ms, hold, ids));
+      const up = rows.filter(hasExpired(shared_ms, hold, ids));
       if (up.length > 0) db.prepare(EXPIRE).run(wall_ms, JSON.stringify(up.map((row) => row.delivery_no)));
       for (const lane of up) expired.add(lane, 1);
       return { expired: expired.list(), next: rows.length < EXPIRED_AT_ONCE ? null : placeOf(rows.at(-1)!, ids) };

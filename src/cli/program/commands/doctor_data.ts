@@ -5,6 +5,7 @@
 import { access, constants, stat, statfs } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import type { Config } from '../../../config/config.ts';
+import { systemClock } from '../../../delivery/clock.ts';
 import { Expiry } from '../../../delivery/expiry.ts';
 import { isMostlyEmpty } from '../../../delivery/maintenance.ts';
 import type { ClockNote } from '../../../domain/expiry.ts';
@@ -12,7 +13,6 @@ import { readKeyFile } from '../../../store/secrets/key_file.ts';
 import { TIME_NOTED } from '../../../store/sqlite/deliveries.ts';
 import { lookAt } from '../../../store/sqlite/file/reading.ts';
 import { StoreError } from '../../../store/store_error.ts';
-import { wallNow } from '../../../wall_clock.ts';
 import { typed } from '../command_name.ts';
 import { dataFile, keyFile, nearestThatExists } from '../data_directory.ts';
 import { bytesInWords, durationInWords } from '../format.ts';
@@ -69,9 +69,10 @@ export async function checkDirectory(config: Config, is_answered: boolean): Prom
 
 /** Whether a start now would distrust the clock. Finds nothing while a service has the data file open. */
 export async function checkLastRun({ data, database_url, expire_after_ms, trust_clock }: Config): Promise<Check[]> {
-  const expiry = new Expiry({ now: wallNow }, expire_after_ms);
+  const clock = systemClock();
+  const expiry = new Expiry(clock, expire_after_ms);
   expiry.begin(database_url === null ? await lastRunOf(dataFile(resolve(data))) : null, trust_clock, null);
-  const held_ms = expiry.heldAt(wallNow());
+  const held_ms = expiry.heldAt(clock.now());
   if (held_ms === 0) return [];
   const detail = `it is ${durationInWords(held_ms)} ahead of the last run of the service`;
   const advice =

@@ -154,7 +154,8 @@ export class Cluster implements ClusterStore, NotifySource {
       const { node_no } = (await session.one<{ node_no: number }>(RENEW, values))!;
       if (release.length > 0) await unlessLocked(session, RENEW, { ...values, release });
       const rows = await session.all<NodesTable>(NODES);
-      await this.#signAddress(session, rows.find((row) => row.node_no === node_no) as NodesTable);
+      const own = rows.find((row) => row.node_no === node_no) as NodesTable;
+      await this.#signAddress(session, own);
       this.#watched.look(rows);
       const { gone = [], living = [] } = Object.groupBy(rows, (row) =>
         this.#isGone(row, node_no) ? 'gone' : 'living',
@@ -171,7 +172,7 @@ export class Cluster implements ClusterStore, NotifySource {
         partitions = await session.all(HELD, { node_no });
       }
       await this.#lookForUnsigned(session);
-      return { node_no, partitions, nodes: living.map(nodeRowOf) };
+      return { node_no, renewed_at: own.seen_at, partitions, nodes: living.map(nodeRowOf) };
     });
     this.#leased = lease.partitions.map(({ partition_no }) => partition_no);
     return lease;
