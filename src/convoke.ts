@@ -252,6 +252,7 @@ export async function createConvoke(
       // A result counts only while this node holds the lease: after a pause of this process, another node may deliver.
       takesPullsOf: (instance_id) => delivers(instance_id) && partitions.isLeaseValid(clock.now()),
       clock,
+      expiry,
       log,
       keyring,
       limits,

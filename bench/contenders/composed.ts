@@ -119,6 +119,7 @@ const server = await createServer(
     pull_forwarder: null,
     takesPullsOf: () => true,
     clock,
+    expiry,
     log,
     ...who,
     reply_access,

@@ -1,4 +1,5 @@
 import { wallNow } from '../wall_clock.ts';
+import { WallSteps } from './wall_steps.ts';
 
 /** A timer that has not fired yet. */
 export interface Timer {
@@ -17,6 +18,8 @@ export interface Clock {
   now(): number;
   /** The wall clock, for times that people and receivers see. */
   wall(): number;
+  /** The steady time of a stored time of the wall clock, even when somebody has set the wall clock since. */
+  steadyOf(wall_ms: number): number;
   /** Calls back once, no sooner than after `delay_ms`. */
   after(delay_ms: number, callback: () => void): Timer;
   /** Calls back once, after this thread has handled the events that have already happened. */
@@ -29,9 +32,12 @@ const TIMER_MS_MAX = 2 ** 31 - 1;
 /** The clock of this process. Its steady time begins with the time of the wall clock at this call. */
 export function systemClock(): Clock {
   const origin_ms = wallNow() - performance.now();
+  const now = (): number => Math.round(origin_ms + performance.now());
+  const steps = new WallSteps(now(), wallNow());
   return {
-    now: () => Math.round(origin_ms + performance.now()),
-    wall: wallNow,
+    now,
+    wall: () => steps.read(now(), wallNow()),
+    steadyOf: (wall_ms) => steps.steadyOf(wall_ms),
     after(delay_ms, callback) {
       const timer = setTimeout(callback, Math.min(Math.max(delay_ms, 0), TIMER_MS_MAX));
       return { cancel: () => clearTimeout(timer) };

@@ -40,7 +40,7 @@ export class Discovery {
     const acquired_at = invalidations.tick();
     for (const partition of partitions) {
       partition.acquired_at = acquired_at;
-      partition.acquired_wall = clock.wall();
+      partition.taken_at = clock.now();
     }
     // Lowers the due times that are too late: the process that wrote them may have had a wrong clock.
     await pending_scan.bound(partitions, latestDue()).catch(() => {});

@@ -1,4 +1,4 @@
-import { type ClockNote, endOf, type Hold, NO_HOLD } from '../domain/expiry.ts';
+import { type ClockNote, endOf, heldOf, type Hold, NO_HOLD } from '../domain/expiry.ts';
 import type { Clock } from './clock.ts';
 
 /** The service believes a jump of the clock of up to this share of the setting `expire_after`. */
@@ -27,7 +27,7 @@ const SILENT: ExpiryObserver = { corrected() {}, doubted() {} };
  * the nodes share: see `compare`. Without a cluster the shared clock is the steady clock.
  */
 export class Expiry {
-  readonly #clock: Pick<Clock, 'now' | 'wall'>;
+  readonly #clock: Pick<Clock, 'now' | 'wall' | 'steadyOf'>;
   readonly #expire_after_ms: number;
   readonly #observer: ExpiryObserver;
   #hold = NO_HOLD;
@@ -37,7 +37,11 @@ export class Expiry {
   /** How far the wall clock was ahead of the steady clock at the last `compare`; null: there was none. */
   #compared_ms: number | null = null;
 
-  constructor(clock: Pick<Clock, 'now' | 'wall'>, expire_after_ms: number, observer: ExpiryObserver = SILENT) {
+  constructor(
+    clock: Pick<Clock, 'now' | 'wall' | 'steadyOf'>,
+    expire_after_ms: number,
+    observer: ExpiryObserver = SILENT,
+  ) {
     this.#clock = clock;
     this.#expire_after_ms = expire_after_ms;
     this.#observer = observer;
@@ -149,6 +153,14 @@ export class Expiry {
   /** When a delivery expires, on the steady clock and as the clocks run now. */
   endOf(delivery: { message_id: string; expires_at: number }, now: number): number {
     return endOf(delivery, this.holdAt(now)) - this.#offset_ms;
+  }
+
+  /**
+   * How long ago a message was accepted. Steps of the wall clock since the start of the process do not count, nor does
+   * the jump that is held.
+   */
+  ageOf({ message_id, accepted_at }: { message_id: string; accepted_at: number }, now: number): number {
+    return now - this.#clock.steadyOf(accepted_at) - heldOf(message_id, this.holdAt(now));
   }
 
   /** What this process notes for the next one. */

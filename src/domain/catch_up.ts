@@ -38,6 +38,7 @@ export type CatchUpReason = (typeof CATCH_UP_REASONS)[number];
 
 /** A delivery that waits in a lane. */
 export interface WaitingInLane {
+  message_id: string;
   seq: number;
   expires_at: number;
 }
@@ -54,29 +55,28 @@ export interface NewestInLane {
  * so that the question of a person does not disappear behind messages of agents. A message does not supersede an older
  * message that expires later: the newer message could expire first, and then nobody would get either of them.
  *
- * @param away_until a time in milliseconds of the wall clock, like `accepted_at`: messages that were accepted before
- * this time waited while the machine was away
+ * @param head the delivery, the age of its message, and whether it waited while the machine was away
+ * @param endOf when a delivery expires
  */
 export function catchUpReason(
-  head: WaitingInLane & { accepted_at: number; is_of_agent: boolean },
+  head: WaitingInLane & { age_ms: number; has_waited: boolean; is_of_agent: boolean },
   { catch_up, max_age_s }: MemberRules,
   { newest, newest_of_people }: NewestInLane,
-  away_until: number,
-  wall_ms: number,
+  endOf: (waiting: WaitingInLane) => number,
 ): CatchUpReason | null {
-  if (isTooOld(head.accepted_at, max_age_s, wall_ms)) return 'max_age';
-  if (catch_up !== 'latest' || head.accepted_at >= away_until) return null;
+  if (isTooOld(head.age_ms, max_age_s)) return 'max_age';
+  if (catch_up !== 'latest' || !head.has_waited) return null;
   const supersedes = (other: WaitingInLane | null): boolean =>
-    other !== null && other.seq > head.seq && other.expires_at >= head.expires_at;
+    other !== null && other.seq > head.seq && endOf(other) >= endOf(head);
   return supersedes(newest_of_people) || (head.is_of_agent && supersedes(newest)) ? 'superseded' : null;
 }
 
 /**
- * Whether a message has waited longer than the rule of its membership allows. Times in milliseconds, the rule in
+ * Whether a message has waited longer than the rule of its membership allows. The age is in milliseconds, the rule in
  * seconds; a rule of 0 allows any age.
  */
-export function isTooOld(accepted_at: number, max_age_s: number, wall_ms: number): boolean {
-  return max_age_s > 0 && wall_ms - accepted_at > max_age_s * 1_000;
+export function isTooOld(age_ms: number, max_age_s: number): boolean {
+  return max_age_s > 0 && age_ms > max_age_s * 1_000;
 }
 
 /** A message of the meeting. `missedOf` decides whether the instance has missed it. */

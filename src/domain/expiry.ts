@@ -16,10 +16,12 @@ export interface ClockNote extends Hold {
   ran_until: number;
 }
 
-/** When a delivery expires on the clock as it runs now. Later messages have larger ids. */
-export function endOf(
-  { message_id, expires_at }: { message_id: string; expires_at: number },
-  { held_ms, held_up_to }: Hold,
-): number {
-  return held_up_to !== null && message_id <= held_up_to ? expires_at + held_ms : expires_at;
+/** How much of the time since a message was accepted does not count. Later messages have larger ids. */
+export function heldOf(message_id: string, { held_ms, held_up_to }: Hold): number {
+  return held_up_to !== null && message_id <= held_up_to ? held_ms : 0;
+}
+
+/** When a delivery expires on the clock as it runs now. */
+export function endOf({ message_id, expires_at }: { message_id: string; expires_at: number }, hold: Hold): number {
+  return expires_at + heldOf(message_id, hold);
 }

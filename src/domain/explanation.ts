@@ -74,6 +74,8 @@ interface Before {
   from_agent: string;
   target_agents: readonly string[];
   accepted_at: number;
+  /** How long ago the message was accepted, as the rules count it. */
+  age_ms: number;
   hops: number;
   /** Whether the message is still in its lane. Then the guard judges it before the message to explain. */
   is_unjudged: boolean;
@@ -111,7 +113,7 @@ export function explained(
     message,
     target_agents,
     limits,
-    sent.filter((each) => !isLeftOut(each, candidate, message)),
+    sent.filter((each) => !isLeftOut(each, candidate)),
   );
   // The membership has rules, and messages wait: nobody knows which of the waiting messages will be pushed.
   if (may_become.length > 0 && sent.some(({ may_be_left_out }) => may_be_left_out)) {
@@ -134,9 +136,9 @@ function cancelledBy({ catch_up, max_age_s }: MemberRules): MayBecome[] {
  * earlier message that waits and is too old. With `latest`, they cancel every message that waits for a machine that is
  * away.
  */
-function isLeftOut(sent: Before, candidate: Candidate, { accepted_at }: Imagined): boolean {
+function isLeftOut(sent: Before, candidate: Candidate): boolean {
   if (!sent.may_be_left_out) return false;
-  if (isTooOld(sent.accepted_at, candidate.max_age_s, accepted_at)) return true;
+  if (isTooOld(sent.age_ms, candidate.max_age_s)) return true;
   return candidate.catch_up === 'latest' && (candidate.unconnected || candidate.backing_off);
 }
 

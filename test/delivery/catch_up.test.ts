@@ -232,6 +232,85 @@ describe('max_age_s', () => {
   });
 });
 
+describe('a wall clock that somebody sets', () => {
+  test('an hour ahead makes no message too old; one that is really too old is left out', async (t) => {
+    const node = await startNode(t);
+    await join(node, { max_age_s: 600 });
+    node.transport.answer('i', () => ({ says: 200, after_ms: 4_000 }));
+    for (let k = 0; k < 3; k++) await node.send('m');
+    await node.clock.advance(SECOND);
+    node.clock.stepWall(HOUR);
+    await node.clock.advance(MINUTE);
+    assert.deepEqual(seqsPushed(node), ['m1', 'm2', 'm3']);
+    await leave(node);
+    await node.send('m');
+    await node.clock.advance(20 * MINUTE);
+    node.clock.stepWall(HOUR);
+    await node.send('m');
+    await comeBack(node, 5 * MINUTE);
+    assert.deepEqual(seqsPushed(node), ['m1', 'm2', 'm3', 'm5 missed 1']);
+    assert.equal((await node.states())[3], 'cancelled max_age');
+  });
+
+  test('an hour back makes no machine away: a slow one gets every message', async (t) => {
+    const node = await startNode(t);
+    await join(node, LATEST);
+    await node.clock.advance(MINUTE);
+    node.transport.answer('i', () => ({ says: 200, after_ms: 4_000 }));
+    node.clock.stepWall(-HOUR);
+    for (let k = 0; k < 3; k++) await node.send('m');
+    await node.clock.advance(MINUTE);
+    assert.deepEqual(seqsPushed(node), ['m1', 'm2', 'm3']);
+  });
+
+  test('an hour ahead while a machine is away: of what waited it still gets only the newest', async (t) => {
+    const node = await startNode(t);
+    await join(node, LATEST);
+    await leave(node);
+    for (let k = 0; k < 2; k++) await node.send('m');
+    await node.clock.advance(MINUTE);
+    node.clock.stepWall(HOUR);
+    await node.send('m');
+    await comeBack(node);
+    assert.deepEqual(seqsPushed(node), ['m3 missed 2']);
+  });
+});
+
+describe('a start with a clock that is four days ahead', () => {
+  /** A machine is away, a message waits for it, and the service starts again with the wrong clock. */
+  async function startedAhead(t: TestContext, rules: GivenRules): Promise<TestNode> {
+    const node = await startNode(t);
+    await join(node, rules);
+    await leave(node);
+    await node.send('m');
+    await node.clock.advance(2 * MINUTE);
+    await node.maintenance().run();
+    await node.restart(96 * HOUR);
+    await node.clock.advance(SECOND);
+    return node;
+  }
+
+  test('makes no waiting message too old; one that is really too old is left out', async (t) => {
+    const node = await startedAhead(t, { max_age_s: 600 });
+    await node.clock.advance(MINUTE);
+    await node.send('m');
+    await comeBack(node, 5 * MINUTE);
+    assert.deepEqual(seqsPushed(node), ['m1', 'm2']);
+    await leave(node);
+    await node.send('m');
+    await node.clock.advance(20 * MINUTE);
+    await comeBack(node);
+    assert.equal((await node.states())[2], 'cancelled max_age');
+  });
+
+  test('lets no message that expires soon supersede one that keeps its days', async (t) => {
+    const node = await startedAhead(t, LATEST);
+    await node.send('m', { expires_in_ms: 5 * MINUTE });
+    await comeBack(node, 3 * MINUTE);
+    assert.deepEqual(seqsPushed(node), ['m1', 'm2']);
+  });
+});
+
 describe('convoke-missed', () => {
   test('counts what did not wake the membership, and not what is for others or says itself', async (t) => {
     const node = await startNode(t);

@@ -108,7 +108,12 @@ for (const engine of ENGINES) {
 /** A service without limits, whose clock stands still. */
 function serviceOf(store: Store): Service {
   const clock = { now: () => 0, wall: () => 3 } as unknown as Service['clock'];
-  return { store, clock, limits_of_meetings: { hop_limit: 0, pair_limit: 0, pair_window_s: 0 } };
+  return {
+    store,
+    clock,
+    expiry: { ageOf: () => 0 },
+    limits_of_meetings: { hop_limit: 0, pair_limit: 0, pair_window_s: 0 },
+  };
 }
 
 type Limits = Service['limits_of_meetings'];
@@ -236,6 +241,25 @@ describe('with the guard, pauses, and machines that go away', () => {
   });
 });
 
+test('explain counts the age of a waiting message as the rules do, also after the clock was set ahead', async (t) => {
+  const node = await startNode(t, { settings: LIMITS });
+  const { clock, store, expiry } = node;
+  await node.register('i');
+  await store.meetings.join('m', 'i', ['b'], clock.wall(), null, { max_age_s: 8 });
+  await node.setMeeting('m', one_in_40_s);
+  node.transport.answer('i', 'connect_refused');
+  await node.send('m', { from_agent: 'a' });
+  await clock.advance(NOTED_MS);
+  const explained = async () => {
+    const service = { store, clock, expiry, limits_of_meetings: LIMITS };
+    return (await explanation(service, 'm', { target_agents: null, from_agent: 'a' })).get('i');
+  };
+  clock.stepWall(30_000);
+  assert.equal((await explained())?.why, 'pair_limit', 'the first message is not too old, and counts');
+  await clock.advance(9_000);
+  assert.equal((await explained())?.why, 'back_off', 'now the rules leave it out');
+});
+
 /** The cases in which something else than the prediction happened, and explain had named it in `may_become`. */
 const DIFFERS = [
   'delivered, became cancelled superseded',
@@ -330,7 +354,7 @@ async function live(
   { machines, limits, steps }: World,
   limits_of_meetings: Limits = LIMITS,
 ): Promise<Set<string>> {
-  const { clock, store } = node;
+  const { clock, store, expiry } = node;
   const at = new Map<string, Machine>();
   for (const [k, given] of machines.entries()) {
     const { agent_ids, transport, wake, catch_up, max_age_s } = given;
@@ -343,7 +367,7 @@ async function live(
   }
   await node.setMeeting(meeting_id, limits);
   await clock.advance(NOTED_MS);
-  const service = { store, clock, limits_of_meetings };
+  const service = { store, clock, expiry, limits_of_meetings };
   const seen = new Set<string>();
   const sent: string[] = [];
   const checks: Check[] = [];

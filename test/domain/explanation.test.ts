@@ -22,6 +22,7 @@ function explain(member: Partial<Candidate>, age_s = 10) {
     from_agent: 'anna',
     target_agents: ['ben'],
     accepted_at: AT - age_s * 1_000,
+    age_ms: age_s * 1_000,
     hops: 1,
     is_unjudged: true,
     may_be_left_out: true,

@@ -820,8 +820,9 @@ export class ModelStore implements StoreOperations {
           is_unjudged: is_in_lane && attempt_count === 0,
           may_be_left_out: is_in_lane && answered_badly === 0,
         };
+        const { message_id } = message;
         const { from_agent, hops } = origin;
-        return [{ from_agent, hops, target_agents, accepted_at: created_at, ...judged }];
+        return [{ message_id, from_agent, hops, target_agents, accepted_at: created_at, ...judged }];
       });
     },
     rulesAtHead: ({ delivery_id, instance_id, meeting_id, seq, expires_at }, { known_since_ms, rows_max }) => {
@@ -1095,5 +1096,7 @@ function headOf(row: Message): MessageHead {
 }
 
 function waitingIn(row: ModelDelivery | undefined) {
-  return row === undefined ? null : { seq: row.message.seq, expires_at: row.expires_at };
+  if (row === undefined) return null;
+  const { message_id, seq } = row.message;
+  return { message_id, seq, expires_at: row.expires_at };
 }

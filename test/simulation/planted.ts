@@ -455,7 +455,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'a machine that did not pull was never away': {
     file: RECIPIENT,
-    find: '    if (this.in_hand === 0 && now - Math.max(waits_since, moved_at) >= GONE_AFTER_MS) this.returned_at = wall_ms;\n',
+    find: '    if (this.in_hand === 0 && now - Math.max(waits_since, moved_at) >= GONE_AFTER_MS) this.returned_at = now;\n',
     replace: '',
   },
   'what waits a moment for a pull was away': {

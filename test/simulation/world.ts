@@ -13,6 +13,7 @@ import { Partitions } from '../../src/delivery/cluster/partitions.ts';
 import { type PullEnd, PullTransport } from '../../src/delivery/transport/pull_transport.ts';
 import type { Push, PushResult, Transport, Way } from '../../src/delivery/transport/transport.ts';
 import { Transports } from '../../src/delivery/transport/transports.ts';
+import { WallSteps } from '../../src/delivery/wall_steps.ts';
 import type { GuardLimits } from '../../src/domain/guard_rule.ts';
 import { type Outcome, outcomeOfStatus } from '../../src/domain/outcome.ts';
 import { partitionOf } from '../../src/domain/partition.ts';
@@ -488,9 +489,11 @@ export class World {
         cancel();
       };
     };
+    const steps = new WallSteps(steady(), this.#wall());
     const clock = {
       now: steady,
-      wall: () => this.#wall(),
+      wall: () => steps.read(steady(), this.#wall()),
+      steadyOf: (wall_ms: number) => steps.steadyOf(wall_ms),
       after: (delay_ms: number, run: () => void) => ({ cancel: after(delay_ms, run) }),
       soon: (run: () => void) => void after(0, run),
     };

@@ -23,6 +23,7 @@ const KEPT_BYTES_MAX = 5 * MIB;
 const LATER: Clock = {
   now: () => Date.now() + 100 * DAY_MS,
   wall: () => Date.now() + 100 * DAY_MS,
+  steadyOf: (wall_ms) => wall_ms,
   after: (_, callback) => {
     const turn = setImmediate(callback);
     return { cancel: () => clearImmediate(turn) };

@@ -251,6 +251,7 @@ export class TestNode {
       clock: {
         now: () => clock.now(),
         wall: () => clock.wall(),
+        steadyOf: (wall_ms) => clock.steadyOf(wall_ms),
         soon: (callback) => clock.soon(callback),
         after: (delay_ms, callback) => clock.after(Math.ceil(delay_ms / COARSE_MS) * COARSE_MS, callback),
       },

@@ -1,4 +1,5 @@
 import { type Clock, systemClock, type Timer } from '../../src/delivery/clock.ts';
+import { WallSteps } from '../../src/delivery/wall_steps.ts';
 
 /**
  * The clock of the system. But a test can set its wall clock, can let both times jump ahead, and can have a slow steady
@@ -7,6 +8,7 @@ import { type Clock, systemClock, type Timer } from '../../src/delivery/clock.ts
 export class SetClock implements Clock {
   readonly #real = systemClock();
   readonly #began = this.#real.now();
+  readonly #steps = new WallSteps(this.#began, this.#real.wall());
   readonly #times: number;
   /** How far the steady time is ahead of the system. */
   #ahead_ms = 0;
@@ -31,7 +33,11 @@ export class SetClock implements Clock {
   }
 
   wall(): number {
-    return this.#real.wall() + this.#ahead_ms + this.#stepped_ms;
+    return this.#steps.read(this.now(), this.#real.wall() + this.#ahead_ms + this.#stepped_ms);
+  }
+
+  steadyOf(wall_ms: number): number {
+    return this.#steps.steadyOf(wall_ms);
   }
 
   /** Sets the wall clock. */

@@ -1,4 +1,5 @@
 import { type Clock, systemClock, type Timer } from '../../src/delivery/clock.ts';
+import { WallSteps } from '../../src/delivery/wall_steps.ts';
 
 /**
  * The clock of the system, but its steady time is slow. So the pauses and limits of a service are that much longer, and
@@ -7,6 +8,7 @@ import { type Clock, systemClock, type Timer } from '../../src/delivery/clock.ts
 export class SlowClock implements Clock {
   readonly #real = systemClock();
   readonly #began = this.#real.now();
+  readonly #steps = new WallSteps(this.#began, this.#real.wall());
   readonly #times: number;
 
   /** @param times how many times longer everything takes */
@@ -27,6 +29,10 @@ export class SlowClock implements Clock {
   }
 
   wall(): number {
-    return this.#real.wall();
+    return this.#steps.read(this.now(), this.#real.wall());
+  }
+
+  steadyOf(wall_ms: number): number {
+    return this.#steps.steadyOf(wall_ms);
   }
 }

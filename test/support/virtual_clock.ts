@@ -1,5 +1,6 @@
 import TinyQueue from 'tinyqueue';
 import type { Clock, Timer } from '../../src/delivery/clock.ts';
+import { WallSteps } from '../../src/delivery/wall_steps.ts';
 
 interface VirtualTimer {
   at: number;
@@ -19,6 +20,7 @@ export const VIRTUAL_START = Date.parse('2026-01-01T00:00:00.000Z');
 export class VirtualClock implements Clock {
   #now = VIRTUAL_START;
   #wall_ahead_ms = 0;
+  #steps = new WallSteps(VIRTUAL_START, VIRTUAL_START);
   #order = 0;
   #timers = new TinyQueue<VirtualTimer>([], (a, b) => a.at - b.at || a.order - b.order);
   #in_flight = 0;
@@ -30,7 +32,11 @@ export class VirtualClock implements Clock {
   }
 
   wall(): number {
-    return this.#now + this.#wall_ahead_ms;
+    return this.#steps.read(this.#now, this.#now + this.#wall_ahead_ms);
+  }
+
+  steadyOf(wall_ms: number): number {
+    return this.#steps.steadyOf(wall_ms);
   }
 
   /** Sets the wall clock. The steady clock does not change. */
@@ -42,6 +48,7 @@ export class VirtualClock implements Clock {
   startAnew(): void {
     this.#now = this.wall();
     this.#wall_ahead_ms = 0;
+    this.#steps = new WallSteps(this.#now, this.#now);
   }
 
   after(delay_ms: number, callback: () => void): Timer {

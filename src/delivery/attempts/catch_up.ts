@@ -2,9 +2,11 @@ import { type CatchUpReason, catchUpReason, hasRules } from '../../domain/catch_
 import type { RulesAtHead } from '../../store/contract/deliveries.ts';
 import type { Store } from '../../store/store.ts';
 import type { Clock } from '../clock.ts';
+import type { Expiry } from '../expiry.ts';
 import type { LaneDelivery } from '../lanes/lane_delivery.ts';
 import type { Lane } from '../lanes/lane.ts';
 import type { Recipient } from '../lanes/recipient.ts';
+import { STEP_MS } from '../wall_steps.ts';
 import { type HeadReadParts, readForHead } from './head_read.ts';
 
 /**
@@ -21,6 +23,7 @@ const FRESH_MS = 1_000;
 export interface CatchUpParts extends HeadReadParts {
   store: Pick<Store, 'deliveries'>;
   clock: Clock;
+  expiry: Pick<Expiry, 'ageOf' | 'endOf'>;
   /** How long settled deliveries are kept. */
   kept_ms: number;
 }
@@ -52,14 +55,18 @@ export class CatchUp {
     const known = this.#known.get(lane);
     if (known?.generation !== lane.generation || known.version !== recipient.registration.version) return 'unknown';
     if (!hasRules(known.rules)) return null;
-    const { seq, accepted_at, expires_at, origin, attempt_count } = head;
-    const judged = { seq, accepted_at, expires_at, is_of_agent: origin !== null && origin.from_agent !== null };
-    const reason = catchUpReason(judged, known.rules, known, recipient.away_until, this.#parts.clock.wall());
+    const { clock, expiry } = this.#parts;
+    const now = clock.now();
+    const { message_id, seq, accepted_at, expires_at, origin, attempt_count } = head;
+    // The second by which `steadyOf` may be wrong: in doubt the machine was there, and gets the message.
+    const has_waited = clock.steadyOf(accepted_at) + STEP_MS < recipient.away_until;
+    const is_of_agent = origin !== null && origin.from_agent !== null;
+    const judged = { message_id, seq, expires_at, age_ms: expiry.ageOf(head, now), has_waited, is_of_agent };
+    const reason = catchUpReason(judged, known.rules, known, (waiting) => expiry.endOf(waiting, now));
     if (reason !== null) return reason;
     // A newer delivery may have arrived since these facts were read for an earlier head, or for the last attempt.
     if (known.seq !== seq || known.attempt_count !== attempt_count) return 'unknown';
-    const waited = accepted_at < recipient.away_until;
-    if (waited && this.#parts.clock.now() - known.read_at > FRESH_MS) return 'unknown';
+    if (has_waited && now - known.read_at > FRESH_MS) return 'unknown';
     head.missed = known.missed;
     return null;
   }

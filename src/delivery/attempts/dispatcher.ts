@@ -163,7 +163,7 @@ export class Dispatcher {
     if (!recipient.canStart(now, this.#instance_concurrency)) return false;
     const target = recipient.registration.target as Target;
     if (this.#transport.canPush(recipient.instance_id, target)) {
-      if (target.transport === 'pull') recipient.pulls(now, this.#clock.wall());
+      if (target.transport === 'pull') recipient.pulls(now);
       // A webhook waits only for room for another long attempt. It was busy and not away, so `returned_at` does not
       // change.
       else recipient.waits_since = null;

@@ -108,7 +108,7 @@ export class Results {
     const { registration } = recipient;
     const health_before = registration.health;
     const health = healthAfter(health_before, result, now, wall, this.#random());
-    recipient.learn(target, health, result.outcome === 'gone', wall);
+    recipient.learn(target, health, result.outcome === 'gone', now);
     if (isSuccessAgain(health_before, registration.health)) this.#settlements.markSucceeded(recipient);
     else this.#settlements.markDirty(recipient);
     this.#registrations.wakeAfterBackoff(recipient);

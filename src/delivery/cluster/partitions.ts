@@ -27,8 +27,8 @@ export class Partition {
    * for this partition.
    */
   acquired_at = 0;
-  /** The time of the wall clock when this node took the partition. */
-  acquired_wall = 0;
+  /** When this node took the partition, on the steady clock. */
+  taken_at = 0;
   /**
    * Whether every lane with a pending delivery is known. If so, a lane that is not in memory has nothing on disk,
    * except deliveries that other nodes store from now on.

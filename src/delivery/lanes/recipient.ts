@@ -72,8 +72,8 @@ export class Recipient {
    */
   moved_at = 0;
   /**
-   * A time of the wall clock: when the machine came back, or when this node took the partition of the instance.
-   * Messages that were accepted earlier count as messages that waited while the machine was away.
+   * When the machine came back, or when this node took the partition of the instance, on the steady clock. Messages that
+   * were accepted earlier count as messages that waited while the machine was away.
    */
   returned_at: number;
   #is_backing_off = false;
@@ -84,7 +84,7 @@ export class Recipient {
     this.instance_id = instance_id;
     this.partition = partition;
     this.invalidated_at = partition.acquired_at;
-    this.returned_at = partition.acquired_wall;
+    this.returned_at = partition.taken_at;
   }
 
   get aside(): Lane {
@@ -112,35 +112,35 @@ export class Recipient {
   }
 
   /** Takes over the registration and the health from a row. */
-  replace(row: Instance, wall_ms: number): void {
+  replace(row: Instance, now: number): void {
     this.registration.replace(row);
-    this.#noteBackoff(wall_ms);
+    this.#noteBackoff(now);
   }
 
   /** Notes the health that the instance has after a push to `target`. */
-  learn(target: Target, health: InstanceHealth, is_gone: boolean, wall_ms: number): void {
-    if (this.registration.learn(target, health, is_gone)) this.#noteBackoff(wall_ms);
+  learn(target: Target, health: InstanceHealth, is_gone: boolean, now: number): void {
+    if (this.registration.learn(target, health, is_gone)) this.#noteBackoff(now);
   }
 
   /** Ends the back-off. */
-  resetBackoff(wall_ms: number): void {
+  resetBackoff(now: number): void {
     this.registration.resetBackoff();
-    this.#noteBackoff(wall_ms);
+    this.#noteBackoff(now);
   }
 
   /** An instance that backs off counts as away. */
-  #noteBackoff(wall_ms: number): void {
+  #noteBackoff(now: number): void {
     const was_away = this.#is_backing_off;
     this.#is_backing_off = this.registration.health.backoff_step > 0;
     if (!this.#is_backing_off) {
-      if (was_away) this.returned_at = wall_ms;
+      if (was_away) this.returned_at = now;
       return;
     }
     this.is_behind = true;
     this.is_touched = false;
   }
 
-  /** Messages that were accepted before this time of the wall clock waited while its machine was away. */
+  /** Messages that were accepted before this time of the steady clock waited while its machine was away. */
   get away_until(): number {
     return this.#is_backing_off ? Infinity : this.returned_at;
   }
@@ -149,10 +149,10 @@ export class Recipient {
    * The machine of the instance pulls. If an attempt waited long for this pull, and the machine worked on no other push
    * meanwhile, the machine was away until now.
    */
-  pulls(now: number, wall_ms: number): void {
+  pulls(now: number): void {
     const { waits_since, moved_at } = this;
     if (waits_since === null) return;
-    if (this.in_hand === 0 && now - Math.max(waits_since, moved_at) >= GONE_AFTER_MS) this.returned_at = wall_ms;
+    if (this.in_hand === 0 && now - Math.max(waits_since, moved_at) >= GONE_AFTER_MS) this.returned_at = now;
     this.waits_since = null;
   }
 

@@ -133,7 +133,7 @@ export class Registrations {
   resetBackoff(recipient: Recipient): void {
     const { registration } = recipient;
     const { health } = registration;
-    recipient.resetBackoff(this.#clock.wall());
+    recipient.resetBackoff(this.#clock.now());
     if (registration.health !== health) this.#settlements.markDirty(recipient);
   }
 
@@ -169,7 +169,7 @@ export class Registrations {
     const { target } = recipient.registration;
     const is_elsewhere = target !== null && (target.url !== row.webhook_url || target.transport !== row.transport);
     if (is_elsewhere) this.#transport.forget(row.instance_id);
-    recipient.replace(this.#withinBackoff(row), this.#clock.wall());
+    recipient.replace(this.#withinBackoff(row), this.#clock.now());
   }
 
   #withinBackoff(row: Instance): Instance {

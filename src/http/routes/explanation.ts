@@ -1,4 +1,5 @@
 import type { Clock } from '../../delivery/clock.ts';
+import type { Expiry } from '../../delivery/expiry.ts';
 import { assertMeeting } from '../../domain/access.ts';
 import { explained, type Imagined, isGuarded, notifiedOf } from '../../domain/explanation.ts';
 import { type GuardLimits, limitsInForce } from '../../domain/guard_rule.ts';
@@ -25,6 +26,7 @@ export interface ExplanationContext {
     deliveries: Pick<DeliveryStore, 'ofAgentsBefore'>;
   };
   clock: Clock;
+  expiry: Pick<Expiry, 'ageOf'>;
   /** The limits of meetings without limits of their own. */
   limits_of_meetings: GuardLimits;
 }
@@ -96,7 +98,7 @@ export async function explanationsOf(context: ExplanationContext, meeting_id: st
 
 /** The rows of a lane that the guard reads: see delivery/attempts/loop_guard.ts. */
 async function agentDeliveriesTo(
-  { store }: ExplanationContext,
+  { store, clock, expiry }: ExplanationContext,
   meeting_id: string,
   instance_id: string,
   { accepted_at }: Imagined,
@@ -105,7 +107,12 @@ async function agentDeliveriesTo(
   const lane = { meeting_id, instance_id, delivery_id: null, seq: Number.MAX_SAFE_INTEGER };
   const since_ms = accepted_at - 2 * pair_window_s * 1_000;
   const before = await store.deliveries.ofAgentsBefore(lane, since_ms, BEFORE_ROWS_MAX);
-  return before.map((sent) => ({ ...sent, target_agents: JSON.parse(sent.target_agents) as string[] }));
+  const now = clock.now();
+  return before.map((sent) => ({
+    ...sent,
+    target_agents: JSON.parse(sent.target_agents) as string[],
+    age_ms: expiry.ageOf(sent, now),
+  }));
 }
 
 /** @throws Problem `invalid_fields`, as a send with this in_reply_to would */

@@ -124,6 +124,7 @@ export function queuedChars({ message, target_agents }: Pick<QueuedDelivery, 'me
 
 /** A message from an agent to the agents of an instance. */
 export interface AgentDelivery {
+  message_id: string;
   from_agent: string;
   /** The list of agents, as JSON text. */
   target_agents: string;

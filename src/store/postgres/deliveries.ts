@@ -241,7 +241,7 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
       });
       return { deliveries: rows.map(queuedOf), next_at: next?.next_at ?? null, next: null };
     },
-    ...laneHeads(session, numberOf),
+    ...laneHeads(session, ids, numberOf),
     pendingLanes,
     pendingAside: (partitions = ALL_PARTITIONS) => session.all(PENDING_ASIDE, { partitions }),
     boundAside: (latest_ms, limit, partitions = ALL_PARTITIONS) =>

@@ -3,6 +3,7 @@
  * membership.
  */
 import { hasRules, type NewestInLane, type WaitingInLane } from '../../domain/catch_up.ts';
+import type { IdCodec } from '../../domain/id.ts';
 import type { DeliveryStore } from '../contract/deliveries.ts';
 import {
   BETWEEN,
@@ -15,6 +16,8 @@ import {
   missedIn,
   agentDeliveryOf,
   type AgentDeliveryRow,
+  waitingOf,
+  type WaitingRow,
   WITHOUT_RULES,
 } from '../rows/lane_heads.ts';
 import { membershipOf } from '../rows/meetings.ts';
@@ -48,9 +51,9 @@ const BEHIND = statement(`
       'DESC',
       '$rows_max',
     )})
-  (SELECT seq, expires_at, 0 AS is_of_person FROM behind ORDER BY seq DESC LIMIT 1)
+  (SELECT message_no, seq, expires_at, 0 AS is_of_person FROM behind ORDER BY seq DESC LIMIT 1)
   UNION ALL
-  (SELECT b.seq, b.expires_at, 1 FROM behind b JOIN messages m ON m.message_no = b.message_no WHERE m.from_agent IS NULL ORDER BY b.seq DESC LIMIT 1)`);
+  (SELECT b.message_no, b.seq, b.expires_at, 1 FROM behind b JOIN messages m ON m.message_no = b.message_no WHERE m.from_agent IS NULL ORDER BY b.seq DESC LIMIT 1)`);
 
 /** The deliveries of the lane since its last push: see wasPushed in rows/lane_heads.ts. */
 const SINCE_PUSH = statement(`
@@ -80,23 +83,24 @@ const FIND_BETWEEN = statement(BETWEEN);
 
 export function laneHeads(
   session: Session,
+  ids: IdCodec,
   numberOf: (delivery_id: string) => number,
 ): Pick<DeliveryStore, 'ofAgentsBefore' | 'rulesAtHead'> {
   return {
     async ofAgentsBefore({ delivery_id, instance_id, meeting_id, seq }, since_ms, rows_max) {
       const delivery_no = delivery_id === null ? Number.MAX_SAFE_INTEGER : numberOf(delivery_id);
       const values = { delivery_no, instance_id, meeting_id, seq, since_ms, rows_max };
-      return (await session.all<AgentDeliveryRow>(OF_AGENTS_BEFORE, values)).map(agentDeliveryOf);
+      return (await session.all<AgentDeliveryRow>(OF_AGENTS_BEFORE, values)).map((row) => agentDeliveryOf(row, ids));
     },
     async rulesAtHead({ delivery_id, instance_id, meeting_id, seq, expires_at }, { known_since_ms, rows_max }) {
       const found = await session.one<MembershipsTable>(FIND_MEMBER, { meeting_id, instance_id });
       const member = found === undefined ? null : membershipOf(found);
       if (member === null || !hasRules(member)) return WITHOUT_RULES;
       const waiting = { ...withPartition(instance_id), meeting_id, seq, expires_at, rows_max };
-      const behind = await session.all<WaitingInLane & { is_of_person: number }>(BEHIND, waiting);
+      const behind = await session.all<WaitingRow & { is_of_person: number }>(BEHIND, waiting);
       const newestOf = (kind: number): WaitingInLane | null => {
         const row = behind.find(({ is_of_person }) => is_of_person === kind);
-        return row === undefined ? null : { seq: row.seq, expires_at: row.expires_at };
+        return row === undefined ? null : waitingOf(row, ids);
       };
       const newest: NewestInLane = { newest: newestOf(0), newest_of_people: newestOf(1) };
       const delivery_no = numberOf(delivery_id);

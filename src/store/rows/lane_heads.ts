@@ -1,10 +1,11 @@
 /** The facts that decide about the head of a lane, as both engines read them. */
-import { type MaybeMissed, MISSED_MAX, missedOf, NO_RULES } from '../../domain/catch_up.ts';
+import { type MaybeMissed, MISSED_MAX, missedOf, NO_RULES, type WaitingInLane } from '../../domain/catch_up.ts';
+import type { IdCodec } from '../../domain/id.ts';
 import type { RulesAtHead, AgentDelivery } from '../contract/deliveries.ts';
 import { storedCount, storedTextsJson, storedTextsOrNull, storedTime } from './stored_values.ts';
 import type { DeliveriesTable, MessagesTable } from './tables.ts';
 
-export type AgentDeliveryRow = Omit<AgentDelivery, 'is_unjudged' | 'may_be_left_out'> &
+export type AgentDeliveryRow = Omit<AgentDelivery, 'message_id' | 'is_unjudged' | 'may_be_left_out'> &
   Pick<DeliveriesTable, 'delivery_no' | 'message_no'> & { is_unjudged: number; may_be_left_out: number };
 
 /**
@@ -15,15 +16,23 @@ export const COUNTS = `d.state <> 'cancelled' AND (d.state <> 'failed' OR d.atte
 export const MAY_BE_LEFT_OUT = `d.state = 'pending' AND d.aside = 0 AND d.answered_badly = 0`;
 export const IS_UNJUDGED = `d.state = 'pending' AND d.aside = 0 AND d.attempt_count = 0`;
 
-export function agentDeliveryOf({ delivery_no, message_no, ...row }: AgentDeliveryRow): AgentDelivery {
+export function agentDeliveryOf({ delivery_no, message_no, ...row }: AgentDeliveryRow, ids: IdCodec): AgentDelivery {
   return {
     ...row,
+    message_id: ids.encode('msg', message_no),
     target_agents: storedTextsJson(row.target_agents, 'deliveries', 'target_agents', String(delivery_no)),
     accepted_at: storedTime(row.accepted_at, 'deliveries', 'created_at', String(delivery_no)),
     hops: storedCount(row.hops, 'messages', 'hops', String(message_no)),
     is_unjudged: row.is_unjudged === 1,
     may_be_left_out: row.may_be_left_out === 1,
   };
+}
+
+/** A delivery that waits in a lane, as it is stored. */
+export type WaitingRow = Pick<DeliveriesTable, 'message_no' | 'seq' | 'expires_at'>;
+
+export function waitingOf({ message_no, seq, expires_at }: WaitingRow, ids: IdCodec): WaitingInLane {
+  return { message_id: ids.encode('msg', message_no), seq, expires_at };
 }
 
 export const MEMBER = `

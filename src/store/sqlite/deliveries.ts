@@ -180,7 +180,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
       const next = rows.length === 0 && ended_at !== null ? placeOf(ended_at, ids) : null;
       return { deliveries: rows.map(queuedOf), next_at, next };
     },
-    ...laneHeads(db, numberOf),
+    ...laneHeads(db, ids, numberOf),
     pendingLanes: (after: LaneKey | null, limit: number) => pendingLanes(db, after, limit),
     pendingAside() {
       return db

@@ -2,6 +2,7 @@
  * The facts that decide about the head of a lane: the messages of agents before it, and the rules of its membership.
  */
 import { hasRules, type NewestInLane, type WaitingInLane } from '../../domain/catch_up.ts';
+import type { IdCodec } from '../../domain/id.ts';
 import type { DeliveryStore, LaneKey } from '../contract/deliveries.ts';
 import {
   BETWEEN,
@@ -15,6 +16,8 @@ import {
   agentDeliveryOf,
   type AgentDeliveryRow,
   type SincePush,
+  waitingOf,
+  type WaitingRow,
   wasPushed,
   WITHOUT_RULES,
 } from '../rows/lane_heads.ts';
@@ -34,7 +37,7 @@ const OF_AGENTS_BEFORE = `
 
 /** The deliveries behind the head that do not expire sooner than the head, the newest first. */
 const BEHIND = `
-  SELECT d.seq, d.expires_at, m.from_agent IS NULL AS is_of_person FROM deliveries d JOIN messages m ON m.message_no = d.message_no
+  SELECT d.message_no, d.seq, d.expires_at, m.from_agent IS NULL AS is_of_person FROM deliveries d JOIN messages m ON m.message_no = d.message_no
   WHERE d.instance_id = $instance_id AND d.meeting_id = $meeting_id AND d.seq > $seq AND d.state = 'pending' AND d.aside = 0
     AND d.expires_at >= $expires_at
   ORDER BY d.seq DESC LIMIT $rows_max`;
@@ -46,15 +49,16 @@ const EARLIER = `
 
 export function laneHeads(
   db: Database,
+  ids: IdCodec,
   numberOf: (delivery_id: string) => number,
 ): Pick<Sync<DeliveryStore>, 'ofAgentsBefore' | 'rulesAtHead'> {
   /** Reads from the newest delivery to the oldest, and stops at the first message of a person. */
   function newestBehind(values: Record<string, string | number>): NewestInLane {
     let newest: WaitingInLane | null = null;
     for (const row of db.prepare(BEHIND).iterate(values)) {
-      const { is_of_person, ...waiting } = row as unknown as WaitingInLane & { is_of_person: number };
-      newest ??= waiting;
-      if (is_of_person === 1) return { newest, newest_of_people: waiting };
+      const { is_of_person, ...found } = row as unknown as WaitingRow & { is_of_person: number };
+      newest ??= waitingOf(found, ids);
+      if (is_of_person === 1) return { newest, newest_of_people: waitingOf(found, ids) };
     }
     return { newest, newest_of_people: null };
   }
@@ -85,7 +89,9 @@ export function laneHeads(
     ofAgentsBefore: ({ delivery_id, instance_id, meeting_id, seq }, since_ms, rows_max) => {
       const delivery_no = delivery_id === null ? Number.MAX_SAFE_INTEGER : numberOf(delivery_id);
       const values = { delivery_no, instance_id, meeting_id, seq, since_ms, rows_max };
-      return (db.prepare(OF_AGENTS_BEFORE).all(values) as unknown as AgentDeliveryRow[]).map(agentDeliveryOf);
+      return (db.prepare(OF_AGENTS_BEFORE).all(values) as unknown as AgentDeliveryRow[]).map((row) =>
+        agentDeliveryOf(row, ids),
+      );
     },
     rulesAtHead: ({ delivery_id, instance_id, meeting_id, seq, expires_at }, { known_since_ms, rows_max }) => {
       const lane = { instance_id, meeting_id };
