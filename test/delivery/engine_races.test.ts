@@ -1,6 +1,7 @@
 /** Two things happen at the same time, so that the table and memory differ, or a response arrives late. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import type { DeliveryRow } from '../../src/store/contract/deliveries.ts';
 import { StoreError } from '../../src/store/store_error.ts';
 import { HOUR, MINUTE, SECOND, SECRET, startNode, type TestNode } from '../support/node.ts';
 import { HANGS } from '../support/scripted_transport.ts';
@@ -240,6 +241,61 @@ describe('deliveries aside', () => {
       node.transport.seqsTo('i').slice(before),
       upTo(200).filter((seq) => seq % 5 !== 0),
     );
+  });
+});
+
+describe('a delivery that is queued again while an attempt on it is in flight', () => {
+  type End = (node: TestNode) => Promise<unknown>;
+  const ENDS: Record<string, End> = {
+    'was dropped': (node) => node.drop({ meeting_id: 'm' }),
+    'has expired': async (node) => {
+      await node.clock.advance(MINUTE);
+      await node.maintenance().run();
+    },
+  };
+  for (const [what, ends] of Object.entries(ENDS)) {
+    test(`and ${what}: starts when that attempt has ended, and keeps no other delivery waiting`, async (t) => {
+      const node = await startNode(t);
+      await node.meeting('m', 'i');
+      await node.meeting('n', 'i');
+      node.transport.answer('i', ({ meeting_id }) => (meeting_id === 'm' ? HANGS : 202));
+      await node.send('m', { expires_in_ms: MINUTE });
+      await node.send('n');
+      await node.clock.advance(SECOND);
+      await ends(node);
+      node.transport.answer('i', 200);
+      for (const { delivery_id } of await node.deliveries()) await node.retry(delivery_id);
+      await node.clock.advance(10 * MINUTE);
+      assert.deepEqual(await node.states(), ['pending', 'delivered']);
+      assert.equal(node.transport.to('i', 'm').length, 1);
+      node.transport.release(500);
+      await node.clock.advance(SECOND);
+      assert.deepEqual(await node.states(), ['delivered', 'delivered']);
+      assert.equal(node.transport.to('i', 'm').length, 2);
+      assert.equal(node.engine.stats.queued_in_memory, 0);
+    });
+  }
+
+  test('starts when that attempt has ended, also after it was dropped and queued again once more', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i');
+    node.transport.answer('i', [HANGS]);
+    await node.send('m');
+    await node.clock.advance(SECOND);
+    const [{ delivery_id }] = (await node.deliveries()) as [DeliveryRow];
+    for (let k = 0; k < 2; k++) {
+      await node.drop({ instance_id: 'i' });
+      await node.retry(delivery_id);
+      await node.clock.advance(SECOND);
+    }
+    await node.drop({ instance_id: 'i' });
+    node.transport.release();
+    await node.clock.advance(SECOND);
+    assert.deepEqual(await node.states(), ['cancelled dropped']);
+    await node.retry(delivery_id);
+    await node.clock.advance(SECOND);
+    assert.equal(node.transport.pushes.length, 2);
+    assert.deepEqual(await node.states(), ['delivered']);
   });
 });
 

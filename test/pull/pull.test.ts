@@ -109,6 +109,27 @@ test('a machine has the next push of each meeting in hand, and beside these one 
   assert.deepEqual((await machine.pull({ wait_s: 0 })).pushes, []);
 });
 
+test('a push that is dropped and queued again while its machine has it in hand comes again after its result', async () => {
+  const meeting_id = service.name('meeting');
+  const machine = await PullingMachine.start(service, [meeting_id]);
+  await service.send(meeting_id, { content: 1 });
+  const push = await machine.next();
+  await service.post('/api/v1/deliveries/drop/', { meeting_id });
+  await service.post(`/api/v1/deliveries/${push.delivery_id}/retry/`);
+  assert.deepEqual((await machine.pull({ wait_s: 0 })).pushes, []);
+  const { pushes } = await machine.report(push);
+  assert.deepEqual(
+    pushes.map(({ delivery_id }) => delivery_id),
+    [push.delivery_id],
+  );
+  await machine.report(pushes[0]!);
+  await until(
+    'the second result',
+    () => service.delivery(push.delivery_id),
+    ({ state }) => state === 'delivered',
+  );
+});
+
 test('a pull for no pushes hands in results, and takes nothing and waits for nothing', async () => {
   const meeting_id = service.name('meeting');
   const machine = await PullingMachine.start(service, [meeting_id]);

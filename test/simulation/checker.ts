@@ -116,9 +116,9 @@ export interface Flight {
   /** The number of the attempt. */
   attempt: number;
   /**
-   * Whether the delivery was dropped and queued again during the attempt. Then the result does not change the delivery.
+   * Whether the delivery ended and was queued again during the attempt. Then the result does not change the delivery.
    */
-  is_dropped: boolean;
+  is_requeued: boolean;
   /** Whether the whole response with the push left its node. From then on a machine may have the push in hand. */
   left: boolean;
   /** The name of the pull that got the push; null until a pull got it, and for a webhook. */
@@ -139,8 +139,8 @@ interface Track {
   answered_badly: number;
   /** Whether somebody queued the delivery again by hand. */
   manual: boolean;
-  /** Whether somebody dropped the delivery, and nobody has queued it again. */
-  was_dropped: boolean;
+  /** Whether the delivery was dropped or expired, and nobody has queued it again. */
+  has_ended: boolean;
   /**
    * Whether the store went back and lost that a rule had cancelled the delivery. By then later messages may have been
    * pushed, so its first attempt may come after theirs.
@@ -365,21 +365,21 @@ export class Checker {
     track.answered_badly = 0;
     if (track.end === 'failed') track.end = null;
     if (track.lane.head === track) track.lane.head = null;
-    this.#forgetDropped(track, row);
+    this.#forgetEnded(track, row);
   }
 
   /**
-   * Notes pushes whose delivery was dropped while they were in flight, and queued again before their result. The result
-   * of such a push changes nothing, and the delivery is pushed again.
+   * Notes pushes whose delivery was dropped or expired while they were in flight, and queued again before their result.
+   * The result of such a push changes nothing, and the delivery is pushed again.
    */
-  #forgetDropped(track: Track, { delivery_id }: DeliveryRow): void {
-    if (!track.was_dropped) return;
+  #forgetEnded(track: Track, { delivery_id }: DeliveryRow): void {
+    if (!track.has_ended) return;
     const row = this.#operations.deliveries.get(delivery_id, this.#now());
     if (row?.state !== 'pending') return;
-    track.was_dropped = false;
+    track.has_ended = false;
     if (row.attempt_count >= track.attempts) return;
     this.#forgive(track, row.attempt_count + 1);
-    for (const flight of track.lane.machine.in_flight) if (flight.track === track) flight.is_dropped = true;
+    for (const flight of track.lane.machine.in_flight) if (flight.track === track) flight.is_requeued = true;
   }
 
   // ── senders ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -472,7 +472,7 @@ export class Checker {
       pushed: false,
       answered_badly: 0,
       manual: false,
-      was_dropped: false,
+      has_ended: false,
       was_cancelled: false,
       not_before: 0,
       end: null,
@@ -577,7 +577,7 @@ export class Checker {
       started_at,
       ops_total,
       attempt,
-      is_dropped: false,
+      is_requeued: false,
       left: machine.ack_timeout_ms === null,
       pull_id: null,
     };
@@ -819,7 +819,7 @@ export class Checker {
     if (term !== this.#termOf(machine.instance_id)) return;
     const { outcome } = result;
     const { reached } = OUTCOMES[outcome];
-    if (!flight.is_dropped) this.#noteResult(track, result, retry_after_ms);
+    if (!flight.is_requeued) this.#noteResult(track, result, retry_after_ms);
 
     if (outcome === 'gone') {
       machine.gone_unsettled = true;
@@ -1233,11 +1233,11 @@ export class Checker {
 
   // ── agents ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** Called when the store has made a drop. */
-  dropped(): void {
+  /** Called when the store has ended deliveries without a result: somebody dropped them, or they had expired. */
+  ended(): void {
     for (const track of this.#tracks.values()) {
       const row = this.#operations.deliveries.get(track.delivery_id, this.#now());
-      if (row?.reason === 'dropped') track.was_dropped = true;
+      if (row?.reason === 'dropped' || row?.reason === 'expired') track.has_ended = true;
     }
   }
 

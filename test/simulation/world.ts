@@ -579,7 +579,7 @@ export class World {
       },
       beforeCommit: (name) => !this.#crashes(life, name, 'before'),
       afterCommit: (name) => {
-        if (name === 'deliveries.drop') this.checker.dropped();
+        if (ENDING.has(name)) this.checker.ended();
         return !this.#crashes(life, name, 'after');
       },
     };
@@ -1780,6 +1780,9 @@ export class World {
 
 /** Each of these kinds of calls has its own connection; all other calls share several connections. */
 const CHANNELS = new Set(['messages.accept', 'deliveries.settle']);
+
+/** Calls that end deliveries without a result. */
+const ENDING = new Set(['deliveries.drop', 'deliveries.expireLanes', 'deliveries.expireAside']);
 
 /** Calls that only read, so that they succeed even when the disk is full. */
 const READS = new Set([

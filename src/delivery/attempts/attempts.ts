@@ -152,6 +152,10 @@ export class Attempts {
     if (recipient.registration.health.backoff_step > 0) this.#memory.trimAll(recipient);
     else if (lane.held_until > this.#clock.now() && this.#memory.isShareFull) this.#memory.trim(lane, 0);
     if (lane.aside) this.#retries.check(recipient);
+    else if (lane.is_awaited) {
+      lane.is_awaited = false;
+      this.#retries.schedule(recipient, this.#clock.now());
+    }
     this.#recipients.evictIfIdle(recipient, lane);
     this.#dispatcher.offer(recipient, lane);
   }

@@ -309,8 +309,8 @@ export class Dispatcher {
         this.#expireHead(recipient, lane, head);
         continue;
       }
-      if (lane.aside && this.#meetings.isPaused(head.meeting_id)) {
-        // The delivery stays on disk, and is read again when its meeting resumes.
+      if (lane.aside && this.#mustWait(recipient, head)) {
+        // The delivery stays on disk, and is read again when its wait is over.
         this.#memory.takeHead(lane);
         if (lane.queue.length > 0 || lane.backlog !== null) continue;
         this.#steps.retries.putOff(recipient);
@@ -335,6 +335,15 @@ export class Dispatcher {
       this.#turns.end(recipient);
       this.offer(recipient, lane);
     } else this.#steps.loader.load(recipient, lane, lane.backlog);
+  }
+
+  /** Whether a delivery aside waits: for its meeting, or for the end of an earlier attempt on it in its lane. */
+  #mustWait({ lanes }: Recipient, delivery: LaneDelivery): boolean {
+    if (this.#meetings.isPaused(delivery.meeting_id)) return true;
+    const lane = lanes.get(delivery.meeting_id);
+    if (lane === undefined || !lane.isAttempting(delivery)) return false;
+    lane.is_awaited = true;
+    return true;
   }
 
   /**

@@ -43,6 +43,11 @@ export class Lane {
   last_seq: number;
   /** No attempt of this lane starts before this time; Infinity while its meeting is paused. */
   held_until = 0;
+  /**
+   * True when the delivery of the attempt in flight is also aside: its row ended during the attempt, and was queued
+   * again. The delivery aside starts when the attempt has ended.
+   */
+  is_awaited = false;
   /** How many deliveries in memory are marked `is_backlog`: acceptance does not wait for these. */
   queued_backlog = 0;
   /**
@@ -97,6 +102,11 @@ export class Lane {
 
   get isBusy(): boolean {
     return this.#state !== 'idle' && this.#state !== 'ready';
+  }
+
+  /** Whether an attempt on this delivery is in flight. */
+  isAttempting({ delivery_id }: LaneDelivery): boolean {
+    return this.#state === 'attempting' && this.queue.peek()?.delivery_id === delivery_id;
   }
 
   get isEmpty(): boolean {

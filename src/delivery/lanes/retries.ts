@@ -9,7 +9,7 @@ import { LANE_PAGE } from './lane_loader.ts';
 import type { LaneMemory } from './lane_memory.ts';
 import type { Recipient } from './recipient.ts';
 
-/** How soon due deliveries are read again, after a read that returned only deliveries of paused meetings. */
+/** How soon due deliveries are read again, after a read that returned only deliveries that must wait. */
 const PUT_OFF_MS = 1_000;
 
 type AsidePage = Awaited<ReturnType<DeliveryStore['loadAside']>>;
@@ -58,8 +58,8 @@ export class Retries {
   }
 
   /**
-   * All deliveries that were read belong to meetings that are paused by now. The table may not show the pause yet, so
-   * the next read waits a little.
+   * All deliveries that were read must wait: their meetings are paused by now, or earlier attempts on them are in
+   * flight. The next read would find them again, so it waits a little.
    */
   putOff(recipient: Recipient): void {
     const { aside_due_at } = recipient;

@@ -240,7 +240,8 @@ export class PullTransport implements Transport {
 
   #handOut(pull: WaitingPull, push: Push, ack_timeout_ms: number, resolve: (result: PushResult | null) => void): void {
     const { instance } = pull;
-    // The same delivery, whose row ended while the machine had it in hand, and was queued again since.
+    // The same delivery. While the machine had it in hand as one aside, the store went back to a state in which it was
+    // in its lane.
     const earlier = instance.awaited(push.headers['webhook-id'] as string);
     if (earlier !== null) this.#settle(earlier, null);
     const times = { started_at: this.#clock.now(), deadline_at: this.#clock.wall() + ack_timeout_ms, ack_timeout_ms };
