@@ -415,6 +415,8 @@ export class Checker {
    */
   waitsFor(sent: Sent): void {
     const now = this.#now();
+    // Where memberships have rules, a message is judged before its push. The judgement reads, and waits for the disk.
+    if (this.is_latest && !this.#isUndisturbed()) return;
     for (const machine of this.machines.values()) {
       // After a disturbance the node first reads the deliveries of the machine. Other machines go on meanwhile.
       if (!machine.untouched || !sent.must.has(machine.instance_id) || machine.well_at <= this.disturbed_at) continue;

@@ -765,6 +765,8 @@ export class World {
       // Clients waited meanwhile.
       for (let k = 0; k < 3; k++) this.#clock.after(this.#talk_random.below(SECOND), () => this.#send());
     }
+    // The notifications that it missed arrive now.
+    life.notified_at = Math.max(life.notified_at, this.#clock.now);
     this.#comesBack(life);
     for (const run of missed) this.#clock.after(0, () => this.#in(life, run));
   }
