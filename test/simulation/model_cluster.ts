@@ -74,6 +74,12 @@ export class ModelCluster {
     return {
       meetings: {
         ...meetings,
+        join: (...args) => {
+          const joined = meetings.join(...args);
+          const [, instance_id, , , , rules = {}] = args;
+          if (Object.keys(rules).length > 0) changed(instance_id, false, false);
+          return joined;
+        },
         patch: (meeting_id, ...args) => {
           const row = meetings.patch(meeting_id, ...args);
           if (row !== null) this.#notify(connection, { kind: 'meeting', meeting_id });

@@ -1626,9 +1626,12 @@ export class World {
     const wall = this.#wall();
     const dice = random.below(100);
     if (dice < 20)
-      this.#do(life, machine, 'join', () =>
-        store.meetings.join(meeting_id, instance_id, this.#agentsOf(instance_id), wall, null, this.#rules()),
-      );
+      this.#do(life, machine, 'join', async () => {
+        const rules = this.#rules();
+        const joining = store.meetings.join(meeting_id, instance_id, this.#agentsOf(instance_id), wall, null, rules);
+        // The instance may have had no rules before.
+        await joining.finally(() => Object.keys(rules).length > 0 && engine.memberRulesChanged(instance_id));
+      });
     else if (dice < 32) this.#do(life, machine, 'leave', () => store.meetings.leave(meeting_id, instance_id, wall));
     else if (dice < 46) this.#register(life, machine, random.chance(0.3));
     else if (dice < 52) {
