@@ -98,6 +98,32 @@ describe('a node that may have missed something, and gets a broadcast about a me
     }
   }
 
+  for (const others of [0, 2]) {
+    test(`retries it after its pause, as its second attempt: ${others} messages after it`, async (t) => {
+      const node = await startNode(t, { others: true });
+      await node.meeting('m', 'i');
+      node.transport.answer('i', [500]);
+      const written = Promise.withResolvers<void>();
+      node.meddle = (name) => (name === 'deliveries.settle' ? written.promise : undefined);
+      const messages = await storeElsewhere(node, ['{}']);
+      broadcast(node, messages);
+      await node.clock.advance(SECOND);
+      node.engine.onChange({ kind: 'resync' });
+      await node.clock.advance(SECOND);
+      messages.push(...(await storeElsewhere(node, Array<string>(others).fill('{}'))));
+      broadcast(node, messages);
+      written.resolve();
+      await node.clock.advance(MINUTE);
+      const { pushes } = node.transport;
+      assert.deepEqual(
+        pushes.map(({ seq, attempt }) => [seq, attempt]),
+        [[1, 1], [1, 2], ...upTo(others).map((k) => [1 + k, 1])],
+      );
+      assert.equal(node.gapsTo('i')[0], 10);
+      await everythingDelivered(node);
+    });
+  }
+
   for (const early of [0, 1, 2, 3]) {
     for (const is_requested_before of [false, true]) {
       const when = is_requested_before ? 'the first one requested before it missed something' : 'all requested later';

@@ -118,11 +118,14 @@ export class LaneLoader {
   }
 
   #take(lane: Lane, backlog: Backlog, rows: QueuedDelivery[], may_be_last: boolean): void {
-    // The table has deliveries behind the tail: other nodes stored them, and this node has not received their
-    // broadcasts.
-    const is_beyond_tail = lane.tail_length > 0 && (rows.at(-1)?.seq ?? 0) > backlog.tail_to;
-    if (is_beyond_tail) this.#memory.spillTail(lane);
-    const is_last = may_be_last && !is_beyond_tail;
+    // The page knows more than the tail. Either the table has deliveries behind it: other nodes stored them, and this
+    // node has not received their broadcasts. Or this node made an attempt on one of its deliveries, before a broadcast
+    // brought the delivery again.
+    const isNewer = ({ seq, attempt_count }: QueuedDelivery): boolean =>
+      seq > backlog.tail_to || (seq >= backlog.tail_from && attempt_count > 0);
+    const is_tail_stale = lane.tail_length > 0 && rows.some(isNewer);
+    if (is_tail_stale) this.#memory.spillTail(lane);
+    const is_last = may_be_last && !is_tail_stale;
     const latest_due = this.#latestDue();
     const before_tail = rows.filter(({ seq }) => seq < backlog.tail_from);
     for (const row of before_tail) this.#memory.appendRead(lane, laneDeliveryOf(row, latest_due));
