@@ -193,6 +193,11 @@ export interface Circumstances {
   isUndisturbed: () => boolean;
   /** How far the steady clocks of two nodes may be apart: one may make a retry that much before the time of another. */
   clocksApart: () => number;
+  /**
+   * Whether the disk fails, and pushes to an instance wait for it: their judgement reads, or the replies to the push
+   * before are stored first.
+   */
+  mayWaitForDisk: (instance_id: string) => boolean;
 }
 
 export class Checker {
@@ -210,6 +215,7 @@ export class Checker {
   readonly #termOf: (instance_id: string) => number;
   readonly #isUndisturbed: () => boolean;
   readonly #clocksApart: () => number;
+  readonly #mayWaitForDisk: (instance_id: string) => boolean;
   /**
    * The deliveries that the store lost when it went back, by delivery_id. A node may still make attempts for them,
    * until it notices that the store went back.
@@ -245,7 +251,7 @@ export class Checker {
     operations: StoreOperations,
     settings: WorldSettings,
     meetings: readonly string[],
-    { now, real, termOf, isUndisturbed, clocksApart }: Circumstances,
+    { now, real, termOf, isUndisturbed, clocksApart, mayWaitForDisk }: Circumstances,
   ) {
     this.#operations = operations;
     this.#settings = settings;
@@ -255,6 +261,7 @@ export class Checker {
     this.#termOf = termOf;
     this.#isUndisturbed = isUndisturbed;
     this.#clocksApart = clocksApart;
+    this.#mayWaitForDisk = mayWaitForDisk;
   }
 
   fail(violation: string): void {
@@ -415,12 +422,10 @@ export class Checker {
    */
   waitsFor(sent: Sent): void {
     const now = this.#now();
-    // Where memberships have rules, a message is judged before its push. The judgement reads, and waits for the disk.
-    if (this.is_latest && !this.#isUndisturbed()) return;
     for (const machine of this.machines.values()) {
       // After a disturbance the node first reads the deliveries of the machine. Other machines go on meanwhile.
       if (!machine.untouched || !sent.must.has(machine.instance_id) || machine.well_at <= this.disturbed_at) continue;
-      if (machine.ack_timeout_ms !== null) continue;
+      if (machine.ack_timeout_ms !== null || this.#mayWaitForDisk(machine.instance_id)) continue;
       const pending = this.#rows(machine.instance_id).filter(({ delivery_id, state }) => {
         return state === 'pending' && (this.#tracks.get(delivery_id)?.end ?? null) === null;
       });
@@ -1019,8 +1024,9 @@ export class Checker {
       if (row.state === 'pending' && track.end !== null)
         this.fail(`message ${track.sent.label}: what became of it was forgotten`);
     } else if (row.attempt_count < track.attempts) {
-      // The results of the last attempts were lost, so the next node makes these attempts again.
-      if (row.state === 'pending') track.end = null;
+      // The results of the last attempts were lost, so the next node makes these attempts again. A delivery that has
+      // expired stays so.
+      if (row.state === 'pending' || row.reason === 'expired') track.end = null;
       track.not_before = 0;
       const badly = row.attempts.filter(({ outcome }) => OUTCOMES[outcome].reached && outcome !== 'ok').length;
       track.answered_badly = track.manual ? 0 : badly;

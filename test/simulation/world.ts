@@ -326,6 +326,7 @@ export class World {
       termOf: (instance_id) => this.#cluster?.epochOf(instance_id) ?? this.#lives_ever,
       isUndisturbed: () => !this.#failing && this.#isUndisturbed(),
       clocksApart: () => this.#clocks_apart_ms,
+      mayWaitForDisk: (instance_id) => this.#failing && (kind === 'returning' || this.#repliers.has(instance_id)),
     });
     this.checker.is_latest = kind === 'returning';
     const instances = kind === 'talking' ? this.#agentCount() : 1 + random.below(4);
