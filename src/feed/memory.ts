@@ -125,7 +125,11 @@ export class FeedMemory {
     if (known !== undefined) return known;
     let text = '';
     let next = from;
-    while (next <= this.last && text.length < CHUNK_CHARS) text += this.get(next++)?.text ?? '';
+    while (next <= this.last && text.length < CHUNK_CHARS) {
+      const event = this.get(next++);
+      // Such an event is only for listeners that asked for one instance.
+      if (event !== undefined && event.about.kind !== 'of_an_instance') text += event.text;
+    }
     const chunk = { bytes: Buffer.from(text), next };
     if (this.#chunks.size >= CHUNKS_KEPT) this.#chunks.clear();
     this.#chunks.set(name, chunk);

@@ -18,14 +18,15 @@ class Node {
   }
 
   /** Publishes a message with this number, as the engine does. */
-  say(seq: number): void {
+  say(seq: number, recipients: readonly string[] = []): void {
     const head = { message_id: `msg_${seq}`, meeting_id: 'm', seq, accepted_at: 0, target_agents: null, origin: null };
-    if (this.feed.is_active) this.feed.publish(acceptedEvent({ ...head, deliveries_queued: 0 }, []));
+    if (this.feed.is_active)
+      this.feed.publish(acceptedEvent({ ...head, deliveries_queued: recipients.length }, recipients));
   }
 
-  async listen(): Promise<void> {
+  async listen(instance_id?: string): Promise<void> {
     const opened = await this.feed.open({
-      viewer: { visibility: null, instance_id: undefined, meeting_id: undefined, session: null },
+      viewer: { visibility: null, instance_id, meeting_id: undefined, session: null },
       last_event_id: null,
       standing: { principal: { key_id: null }, revocationReason: () => null },
     });
@@ -119,4 +120,18 @@ test('a new listener makes no gap for itself, but one for those whose requests d
   there.say(1);
   await clock.advance(SECOND / 10);
   assert.deepEqual([here.heard, third.heard], ['gap 1', '1']);
+});
+
+test('a message to very many instances of another node is a gap only for who listens to one instance', async (t) => {
+  const { clock, start } = cluster(t);
+  const [here, third, there] = [start(), start(), start()];
+  await here.listen();
+  await third.listen('instance-number-1');
+  await clock.advance(7 * SECOND);
+  there.say(
+    1,
+    Array.from({ length: 600 }, (_, i) => `instance-number-${i}`),
+  );
+  await clock.advance(SECOND);
+  assert.deepEqual([here.heard, third.heard], ['1', 'gap']);
 });
