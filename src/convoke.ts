@@ -140,7 +140,6 @@ export async function createConvoke(
     clock,
     store,
     listeners_max: config.max_feed_listeners,
-    ended: (listening) => sessions.ended(listening),
     written: () => engine.written(),
     onError: (error) => log.error({ err: error }, 'the live feed could not read the store'),
   });
@@ -200,6 +199,7 @@ export async function createConvoke(
     limits,
     clock,
     node_id: node.node_id,
+    onError: (error) => log.error({ err: error }, 'which sessions have ended could not be read; it is tried again'),
   });
   const audit_trail = new AuditTrail({
     store,
@@ -296,8 +296,8 @@ export async function createConvoke(
       pull_transport.judge();
       leases.look();
     };
-    sessions.onEnd = ({ digest }) => {
-      feed.endSession(digest);
+    sessions.onEnd = () => {
+      feed.judge();
       pull_transport.judge();
     };
     if (keyring.is_open && !isLoopbackHost(config.host))

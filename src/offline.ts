@@ -44,6 +44,7 @@ export async function openKeys(config: Config, { log }: { log: Logger }): Promis
     limits,
     clock,
     node_id: '',
+    onError: () => {},
   });
   const changes = { keys: new KeyChanges({ keyring, clock }) };
   const { max_request_bytes_in_flight, max_connections } = config;

@@ -91,15 +91,14 @@ const keyring = new Keyring(clock, store.api_keys, (error) => console.error(erro
 const limits = new Limits(config, clock);
 const onError = (error: unknown): void => console.error(error);
 const written = (): Promise<void> => engine.written();
-const ended = async () => [];
-const feed = new Feed({ clock, store, listeners_max: config.max_feed_listeners, ended, written, onError });
+const feed = new Feed({ clock, store, listeners_max: config.max_feed_listeners, written, onError });
 const log = pino({ level: 'warn' }, pino.destination(2));
 const { egress_policy, max_message_bytes, max_request_bytes_in_flight, max_connections } = config;
 const derived = ['reply tokens', 'portal links', 'sessions'].map(
   (purpose) => new DerivedSecrets(store.encryption, purpose),
 ) as [DerivedSecrets, DerivedSecrets, DerivedSecrets];
 const [for_replies, for_links, for_sessions] = derived;
-const sessions = new Sessions({ store, secrets: for_sessions, keyring, limits, clock, node_id: '' });
+const sessions = new Sessions({ store, secrets: for_sessions, keyring, limits, clock, node_id: '', onError });
 const audit_trail = new AuditTrail({ store, keyring, limits, clock, onError });
 const reply_access = new ReplyAccess(for_replies, () => '');
 const late_replies = new LateReplies({ store, engine, clock, max_message_bytes, keyring, observer: metrics });

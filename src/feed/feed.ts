@@ -11,8 +11,7 @@ import { randomBytes } from 'node:crypto';
 import type { Clock, Timer } from '../delivery/clock.ts';
 import type { FeedData, FeedEvent } from '../domain/feed_event.ts';
 import { FeedPosition } from '../domain/feed_position.ts';
-import { Problem, type ProblemCode } from '../domain/problem.ts';
-import type { Session } from '../domain/session.ts';
+import { Problem } from '../domain/problem.ts';
 import type { Store } from '../store/store.ts';
 import { FeedListener, type FeedSink, type Revocable } from './listener.ts';
 import { FeedMemory } from './memory.ts';
@@ -40,8 +39,6 @@ export interface FeedParts {
   store: Pick<Store, 'messages' | 'deliveries' | 'instances'>;
   /** The most listeners at a time. */
   listeners_max: number;
-  /** Returns the sessions of the list that have ended. */
-  ended: (sessions: Session[]) => Promise<Session[]>;
   /** Resolves when the attempts published so far are in the store. */
   written: () => Promise<void>;
   onError: (error: unknown) => void;
@@ -71,7 +68,6 @@ export class Feed {
   #tick: Timer | null = null;
   #relay: FeedRelay | null = null;
   #is_stopped = false;
-  #is_judging = false;
 
   constructor(parts: FeedParts) {
     this.#parts = parts;
@@ -234,47 +230,20 @@ export class Feed {
     this.#memory_until = this.#parts.clock.now() + MEMORY_KEPT_MS;
   }
 
-  /** Ends the feeds of a session that has ended. */
-  endSession(digest: string): void {
-    for (const listener of this.#listeners) {
-      if (listener.session?.digest === digest) this.#end(listener, 'session_ended');
-    }
-  }
-
-  /** Ends the feeds whose key or session has ended, as far as this node's memory shows it. */
+  /** Ends the feeds whose key or session has ended. */
   judge(): void {
     for (const listener of this.#listeners) {
       const code = listener.standing.revocationReason();
-      if (code !== null) this.#end(listener, code);
+      if (code === null) continue;
+      listener.endStanding(code);
+      this.leave(listener);
     }
-  }
-
-  /** Ends the feeds whose session has ended in the store: another node may have ended it. */
-  async #judgeSessions(): Promise<void> {
-    if (this.#is_judging) return;
-    const sessions = new Map<string, Session>();
-    for (const { session } of this.#listeners) if (session !== null) sessions.set(session.digest, session);
-    if (sessions.size === 0) return;
-    this.#is_judging = true;
-    try {
-      for (const { digest } of await this.#parts.ended([...sessions.values()])) this.endSession(digest);
-    } catch (error) {
-      // The next tick checks again, unless the feed was stopped.
-      if (!this.#is_stopped) this.#parts.onError(error);
-    }
-    this.#is_judging = false;
-  }
-
-  #end(listener: FeedListener, code: ProblemCode): void {
-    listener.endStanding(code);
-    this.leave(listener);
   }
 
   #onTick(): void {
     this.#tick = null;
     const now = this.#parts.clock.now();
     this.judge();
-    void this.#judgeSessions();
     for (const listener of this.#listeners) {
       if (now - listener.written_at >= HEARTBEAT_MS) listener.heartbeat();
       listener.forgetSkipped(now);

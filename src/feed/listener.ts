@@ -1,6 +1,5 @@
 import type { Clock, Timer } from '../delivery/clock.ts';
 import type { ProblemCode } from '../domain/problem.ts';
-import type { Session } from '../domain/session.ts';
 import type { FeedMemory, PublishedEvent } from './memory.ts';
 import type { FeedView } from './view.ts';
 
@@ -75,10 +74,6 @@ export class FeedListener {
 
   get key_id(): string | null {
     return this.standing.principal.key_id;
-  }
-
-  get session(): Session | null {
-    return this.#view.viewer.session;
   }
 
   /** Moves back, so that everything after this event is sent again. */

@@ -3,7 +3,6 @@ import type { Visibility } from '../domain/access.ts';
 import type { About } from '../domain/feed_event.ts';
 import { TIMEOUT_S_MAX } from '../domain/runtimes/runtimes.ts';
 import type { FeedMemory, PublishedEvent } from './memory.ts';
-import type { Session } from '../domain/session.ts';
 import type { Store } from '../store/store.ts';
 
 /** The rights and the filters of a listener. */
@@ -14,8 +13,6 @@ export interface FeedViewer {
   instance_id: string | undefined;
   /** When given, only events of this meeting. With an instance_id too, an event must be of both. */
   meeting_id: string | undefined;
-  /** The session of the listener; null: the listener has a key, or needs none. */
-  session: Session | null;
 }
 
 const PAGE = 500;

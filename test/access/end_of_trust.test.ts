@@ -12,6 +12,7 @@ import pg from 'pg';
 import type { Clock } from '../../src/delivery/clock.ts';
 import { type EventStream, openStream } from '../support/event_stream.ts';
 import { makeDatabase } from '../support/postgres.ts';
+import { pullPath } from '../support/pulling.ts';
 import { RawClient } from '../support/raw_client.ts';
 import { rpc, RPC_HEADERS } from '../support/mcp.ts';
 import { type Answer, instancePath, Service } from '../support/service.ts';
@@ -135,6 +136,8 @@ class Things {
   #feeds = new Map<string, EventStream>();
   /** The secrets of invites that were made and not redeemed. */
   #invites = new Map<string, string>();
+  /** The machines that wait for pushes. */
+  #pulls = new Map<string, Promise<Answer<{ code?: string }>>>();
   /** The MCP clients that wait for a message. */
   #waits = new Map<string, Promise<Answer<{ code?: string }>>>();
 
@@ -188,6 +191,8 @@ class Things {
       things.#feeds.set(kind, stream);
     }
     for (const [kind, each] of Object.entries(headers)) things.#held.set(kind, new HeldRequest(service, each));
+    for (const [kind, each] of Object.entries(headers))
+      things.#pulls.set(kind, (await waitForPush(service, each)).answer);
     // MCP accepts no session.
     for (const [kind, each] of Object.entries(headers).filter(([, by]) => !('cookie' in by)))
       things.#waits.set(kind, (await waitForMessage(service, each)).answer);
@@ -225,16 +230,57 @@ class Things {
     return found;
   }
 
+  /** The responses to the machines that waited. */
+  pullsEnded(): Promise<Record<string, string>> {
+    return codesOf(this.#pulls);
+  }
+
   /** The responses to the MCP clients that waited. */
-  async waitsEnded(): Promise<Record<string, string>> {
-    const found: Record<string, string> = {};
-    for (const [kind, wait] of this.#waits) found[kind] = codeOf(await inTime('the end of the wait', wait));
-    return found;
+  waitsEnded(): Promise<Record<string, string>> {
+    return codesOf(this.#waits);
   }
 
   get feedsGoOn(): boolean {
     return [...this.#feeds.values()].every((stream) => !stream.ended);
   }
+}
+
+async function codesOf(
+  waits: ReadonlyMap<string, Promise<Answer<{ code?: string }>>>,
+): Promise<Record<string, string>> {
+  const found: Record<string, string> = {};
+  for (const [kind, wait] of waits) found[kind] = codeOf(await inTime('the end of the wait', wait));
+  return found;
+}
+
+/** Starts a machine that waits for the pushes of a new instance. */
+async function waitForPush(
+  service: Service,
+  by: Record<string, string>,
+): Promise<{ answer: Promise<Answer<{ code?: string }>> }> {
+  const instance_id = service.name('pulling');
+  const registration = { instance_id, instance_name: 'n', agent_ids: [instance_id], transport: 'pull' };
+  await service.post('/api/v1/instances/register/', registration);
+  const pull = (wait_s: number) =>
+    service.request<{ code?: string }>('POST', pullPath(instance_id), {
+      body: { wait_s },
+      headers: { cookie: '', ...by },
+    });
+  // A node that has just joined may still be taking over the delivery to this instance.
+  await until(
+    'a pull to be possible',
+    () => pull(0),
+    ({ status }) => status === 200,
+  );
+  const answer = pull(50);
+  // The pulls of the control end with an error when their service closes.
+  answer.catch(() => {});
+  await until(
+    'the pull to wait',
+    () => service.request<Instance>('GET', instancePath(instance_id), { headers: { cookie: '', ...by } }),
+    ({ body }) => (body.connected ?? null) !== null,
+  );
+  return { answer };
 }
 
 /** Starts an MCP client that joins a meeting as a new agent, and waits there for a message. */
@@ -358,6 +404,9 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
         assert.ok([by_key, by_session].includes(String(ended['session'])), ended['session']);
 
         assert.deepEqual(await things.waitsEnded(), { key: by_key });
+        const pulls = await things.pullsEnded();
+        assert.equal(pulls['key'], by_key);
+        assert.ok([by_key, by_session].includes(String(pulls['session'])), pulls['session']);
         assert.deepEqual(await things.redeemed(), { key: 'invite_ended', session: 'invite_ended' });
 
         // The control: the things of the other key go on, and the refused changes were not made.
@@ -418,6 +467,7 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
         assert.deepEqual(await things.finished(), { session: 'session_ended' });
         assert.deepEqual(await things.asked(), { session: 'session_ended' });
         assert.deepEqual(await things.feedsEnded(), { session: 'session_ended' });
+        assert.deepEqual(await things.pullsEnded(), { session: 'session_ended' });
         assert.deepEqual(await control.asked(), { session: 'taken' });
         assert.deepEqual(await control.finished(), { session: 'taken' });
         assert.ok(control.feedsGoOn);

@@ -171,7 +171,6 @@ test('after a gap the feed shows nothing to the previous owner of an instance, a
     clock,
     store: { messages: { last: async () => null }, instances: { list } },
     listeners_max: 2,
-    ended: async () => [],
     written: async () => {},
     onError: () => {},
   } as unknown as FeedParts);
@@ -180,7 +179,7 @@ test('after a gap the feed shows nothing to the previous owner of an instance, a
   const listen = async (key_id: string): Promise<() => string> => {
     const visibility = { owner_scope: { key_id, instance_id: null }, meeting_ids: [] };
     const opened = await feed.open({
-      viewer: { visibility, instance_id: undefined, meeting_id: undefined, session: null },
+      viewer: { visibility, instance_id: undefined, meeting_id: undefined },
       last_event_id: null,
       standing: { principal: { key_id }, revocationReason: () => null },
     });
@@ -228,7 +227,6 @@ test('an attempt that was in flight when an id was removed is not shown to the n
       visibility: { owner_scope, meeting_ids: [] },
       instance_id: undefined,
       meeting_id: undefined,
-      session: null,
     };
     return new FeedView(viewer, {
       store: store as never,

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { hash, randomBytes } from 'node:crypto';
 import { before, describe, test, type TestContext } from 'node:test';
 import { type AuditEntry, ConvokeClient, type Page, type ProblemDetails, type Session } from '@convoke/sdk';
-import type { FastifyRequest } from 'fastify';
+import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Problem } from '../../src/domain/problem.ts';
 import { makeSessionToken } from '../../src/domain/session_token.ts';
 import { type SessionParts, Sessions } from '../../src/http/auth/sessions.ts';
@@ -300,7 +300,7 @@ test('the SDK signs in, sends what protects the session, and signs out', async (
 
 /** The same requests, of which the service sees a changed copy. Each change removes one protection. */
 describe('control: a service that', () => {
-  type Identify = (this: Sessions, request: FastifyRequest) => Promise<Standing | null>;
+  type Identify = (this: Sessions, request: FastifyRequest, reply: FastifyReply) => Promise<Standing | null>;
 
   /** The responses to a change that a page of another site requests, and to a change without the CSRF token. */
   async function codesOf(t: TestContext, change: (browser: Browser) => Record<string, string>): Promise<string[]> {
@@ -308,10 +308,14 @@ describe('control: a service that', () => {
     const { token } = await service.endOpenMode();
     const browser = await signIn(service, token);
     const identify: Identify = Reflect.get(Sessions.prototype, 'identify');
-    t.mock.method(Sessions.prototype, 'identify', async function (this: Sessions, request: FastifyRequest) {
-      const headers = { ...request.headers, ...change(browser) };
-      return identify.call(this, Object.create(request, { headers: { value: headers } }));
-    });
+    t.mock.method(
+      Sessions.prototype,
+      'identify',
+      async function (this: Sessions, ...[request, reply]: Parameters<Identify>) {
+        const headers = { ...request.headers, ...change(browser) };
+        return identify.call(this, Object.create(request, { headers: { value: headers } }), reply);
+      },
+    );
     service.token = null;
     const { cookie, csrf_token } = browser;
     const elsewhere = { cookie, origin: 'https://evil.example', 'convoke-csrf': csrf_token };
@@ -344,7 +348,10 @@ test('a made-up cookie costs no look into the store; only one that a node signed
   const come = async (token: string): Promise<void> => {
     const headers = { cookie: `convoke_session=${token}`, 'convoke-csrf': 'x', 'sec-fetch-site': 'same-origin' };
     const request = { method: 'GET', headers } as unknown as FastifyRequest;
-    await assert.rejects(sessions.identify(request), ({ code }: Problem) => code === 'session_ended');
+    await assert.rejects(
+      sessions.identify(request, {} as FastifyReply),
+      ({ code }: Problem) => code === 'session_ended',
+    );
   };
   for (let i = 0; i < 100; i++) await come(randomBytes(32).toString('base64url'));
   assert.equal(looked_for.length, 0);

@@ -16,7 +16,7 @@ import { openStoreHere } from '../support/node.ts';
 import { messages, newMessage, WALL } from '../support/store_contents.ts';
 import { VirtualClock } from '../support/virtual_clock.ts';
 
-const EVERYTHING: FeedViewer = { visibility: null, instance_id: undefined, meeting_id: undefined, session: null };
+const EVERYTHING: FeedViewer = { visibility: null, instance_id: undefined, meeting_id: undefined };
 
 const head = (seq: number, more: Partial<MessageHead> = {}): MessageHead => ({
   message_id: `msg_${seq}`,
@@ -39,7 +39,6 @@ function feedWithGate(t: TestContext): { feed: Feed; gate: PromiseWithResolvers<
       deliveries: { list: async () => ({ data: [], next_cursor: null }) },
     },
     listeners_max: 4,
-    ended: async () => [],
     written: () => gate.promise,
     onError: assert.ifError,
   };

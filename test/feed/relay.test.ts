@@ -26,7 +26,7 @@ class Node {
 
   async listen(instance_id?: string): Promise<void> {
     const opened = await this.feed.open({
-      viewer: { visibility: null, instance_id, meeting_id: undefined, session: null },
+      viewer: { visibility: null, instance_id, meeting_id: undefined },
       last_event_id: null,
       standing: { principal: { key_id: null }, revocationReason: () => null },
     });
@@ -51,7 +51,6 @@ function cluster(t: TestContext): { clock: VirtualClock; start: () => Node } {
       clock,
       store: { messages: { last: async () => null } },
       listeners_max: 10,
-      ended: async () => [],
       written: async () => {},
       onError: assert.ifError,
     };

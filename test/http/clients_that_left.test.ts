@@ -141,7 +141,6 @@ describe('a feed that is opened', () => {
       clock: systemClock(),
       store: { messages: { last: async () => gate.pass().then(() => null) } },
       listeners_max: 2,
-      ended: async () => [],
       written: async () => {},
       onError: assert.ifError,
     };

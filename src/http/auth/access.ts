@@ -48,7 +48,7 @@ export function guard(
   if (access === 'public') return;
   const { limited, audit, portal_link } = route.config ?? {};
   const is_audited = audit !== undefined && audit !== 'none';
-  const identify: onRequestHookHandler = (request: FastifyRequest, _reply, done) => {
+  const identify: onRequestHookHandler = (request: FastifyRequest, reply, done) => {
     const { keyring, limits, sessions } = parts();
     const admit = (by_session: Standing | null): void => {
       try {
@@ -67,7 +67,7 @@ export function guard(
       }
     };
     // Only a session is read from the store, so only a session lets the request wait. A key is in memory.
-    if (sessions.isUsedBy(request)) sessions.identify(request).then(admit, done);
+    if (sessions.isUsedBy(request)) sessions.identify(request, reply).then(admit, done);
     else admit(null);
   };
   /**

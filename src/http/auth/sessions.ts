@@ -25,6 +25,7 @@ import { isLikeSessionToken, isSessionToken, makeSessionToken } from '../../doma
 import type { Page, PageRequest } from '../../store/contract/page.ts';
 import type { DerivedSecrets } from '../../store/secrets/derived_secrets.ts';
 import type { Store } from '../../store/store.ts';
+import { onClosed } from '../on_closed.ts';
 import type { Keyring } from './keyring.ts';
 import type { Limits } from './limits.ts';
 import { assertStanding, type Standing, type Token } from './standing.ts';
@@ -39,6 +40,9 @@ const SECRET_BYTES = 32;
 /** How long a sign-in link is valid, and the most links at a time. */
 const LINK_MS = 5 * 60_000;
 const LINKS_MAX = 10;
+
+/** How often the sessions of requests in progress are looked for in the store. */
+const LOOK_MS = 500;
 
 const SAFE_METHODS = new Set(['GET', 'HEAD', 'OPTIONS']);
 
@@ -64,6 +68,7 @@ export interface SessionParts {
   keyring: Keyring;
   limits: Limits;
   clock: Clock;
+  onError: (error: unknown) => void;
 }
 
 /** The standing of a request with a session. It depends on the session and on the token that began it. */
@@ -71,22 +76,24 @@ class SessionStanding implements Standing {
   readonly principal: Principal;
   /** A session cannot begin another session. */
   readonly token = null;
-  readonly #session: Session;
   readonly #by: Token | null;
   readonly #keyring: Keyring;
   readonly #clock: Clock;
+  readonly session: Session;
+  /** Whether somebody has ended the session, here or on another node. */
+  has_ended = false;
 
   constructor(session: Session, keyring: Keyring, clock: Clock) {
     const { key_id, token_digest } = session;
     this.principal = key_id === null ? EVERYTHING_ALLOWED : (keyring.known(key_id)?.principal ?? NOTHING_ALLOWED);
-    this.#session = session;
+    this.session = session;
     this.#by = key_id === null ? null : { key_id, digest: token_digest ?? '' };
     this.#keyring = keyring;
     this.#clock = clock;
   }
 
   revocationReason(): ProblemCode | null {
-    if (this.#session.expires_at <= this.#clock.wall()) return 'session_ended';
+    if (this.has_ended || this.session.expires_at <= this.#clock.wall()) return 'session_ended';
     const code = this.#by === null ? null : this.#keyring.revocationReason(this.#by);
     // The key is valid, but the token that began the session is not.
     return code === 'api_key_unknown' ? 'session_ended' : code;
@@ -95,8 +102,12 @@ class SessionStanding implements Standing {
 
 export class Sessions {
   readonly #parts: SessionParts;
-  /** Called when a session was ended on this node. */
-  onEnd: (session: Session) => void = () => {};
+  /** Called when the session of a request in progress was ended, on any node. The request has no standing any more. */
+  onEnd: () => void = () => {};
+  /** The standings of the requests in progress. */
+  readonly #in_progress = new Set<SessionStanding>();
+  #look_timer: Timer | null = null;
+  #is_closed = false;
   /** The one-time links, by the digests of their tokens. */
   readonly #links = new Map<string, { timer: Timer; standing: Standing | null }>();
 
@@ -110,11 +121,12 @@ export class Sessions {
   }
 
   /**
-   * Identifies the caller of a request; null when the request has no cookie of Convoke.
+   * Identifies the caller of a request; null when the request has no cookie of Convoke. Until the response is closed,
+   * the standing ends when somebody ends the session.
    *
    * @throws Problem `session_ended`, `origin_not_allowed`, `csrf_token_wrong`, and those of a key that cannot be used
    */
-  async identify(request: FastifyRequest): Promise<Standing | null> {
+  async identify(request: FastifyRequest, reply: Pick<FastifyReply, 'raw'>): Promise<Standing | null> {
     const token = this.#tokenOf(request);
     if (token === null) return null;
     assertSameOrigin(request);
@@ -128,7 +140,34 @@ export class Sessions {
     const standing = new SessionStanding(session, keyring, clock);
     assertStanding(standing);
     request.signed_in = { session, csrf_token };
+    this.#in_progress.add(standing);
+    this.#look_timer ??= clock.after(LOOK_MS, () => void this.#look());
+    onClosed(reply.raw, () => this.#in_progress.delete(standing));
     return standing;
+  }
+
+  /** Looks which sessions of requests in progress have ended in the store: another node may have ended them. */
+  async #look(): Promise<void> {
+    const sessions = new Map<string, Session>();
+    for (const { session } of this.#in_progress) sessions.set(session.digest, session);
+    try {
+      this.#endAll(await this.ended([...sessions.values()]));
+    } catch (error) {
+      if (!this.#is_closed) this.#parts.onError(error);
+    }
+    const goes_on = !this.#is_closed && this.#in_progress.size > 0;
+    this.#look_timer = goes_on ? this.#parts.clock.after(LOOK_MS, () => void this.#look()) : null;
+  }
+
+  #endAll(ended: readonly Session[]): void {
+    const digests = new Set(ended.map(({ digest }) => digest));
+    const losing = [...this.#in_progress].filter(({ session }) => digests.has(session.digest));
+    if (losing.length === 0) return;
+    for (const standing of losing) {
+      standing.has_ended = true;
+      this.#in_progress.delete(standing);
+    }
+    this.onEnd();
   }
 
   /** Why a session has ended; null while it is valid. Asks the store. */
@@ -202,13 +241,13 @@ export class Sessions {
   }
 
   /**
-   * Ends a session, and the feeds that were opened with it. The caller is its holder or an admin. Null when there is no
+   * Ends a session, and everything that goes on with it. The caller is its holder or an admin. Null when there is no
    * such session.
    */
   async end(author: Author, by: { digest: string } | { session_id: string }): Promise<Session | null> {
     const { sessions } = author.storeFor();
     const ended = 'digest' in by ? await sessions.remove(by.digest) : await sessions.end(by.session_id);
-    if (ended !== null) this.onEnd(ended);
+    if (ended !== null) this.#endAll([ended]);
     return ended;
   }
 
@@ -262,6 +301,8 @@ export class Sessions {
   }
 
   close(): void {
+    this.#is_closed = true;
+    this.#look_timer?.cancel();
     for (const { timer } of this.#links.values()) timer.cancel();
     this.#links.clear();
   }

@@ -28,7 +28,7 @@ export function assertStanding(standing: Standing | null): void {
 }
 
 /** How often a long download checks its standing. */
-const LOOK_EVERY_MS = 500;
+const LOOK_EVERY_MS = 250;
 
 /**
  * Watches the standing during an operation that takes long.

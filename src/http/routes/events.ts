@@ -44,9 +44,8 @@ async function streamEvents({ feed }: EventContext, request: RequestFor<typeof S
   const { instance_id, meeting_id } = query;
   if (meeting_id !== undefined) assertMeeting(principal, meeting_id);
   const { visibility } = principal;
-  const session = request.signed_in?.session ?? null;
   const opened = await feed.open({
-    viewer: { visibility, instance_id, meeting_id, session },
+    viewer: { visibility, instance_id, meeting_id },
     last_event_id: headers['last-event-id'] ?? query.last_event_id ?? null,
     standing: standing as Standing,
   });

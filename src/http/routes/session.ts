@@ -210,7 +210,7 @@ async function principalOf(
   if (keyring.is_open || request.headers.authorization !== undefined)
     return limits.identify(keyring, request).principal;
   try {
-    return (await sessions.identify(request))?.principal ?? null;
+    return (await sessions.identify(request, reply))?.principal ?? null;
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
     // The cookie is not removed: another page may have its csrf_token.
