@@ -30,6 +30,11 @@ export function isSessionToken(secrets: readonly KeyObject[], token: string): bo
   return secrets.some((secret) => timingSafeEqual(macOf(secret, random), mac));
 }
 
-function macOf(secret: KeyObject, random: Buffer): Buffer {
+/** A text that is different for each secret, and says nothing about the secret. */
+export function tagOf(secret: KeyObject): string {
+  return macOf(secret, 'tag').toString('hex');
+}
+
+function macOf(secret: KeyObject, random: Buffer | string): Buffer {
   return createHmac('sha256', secret).update(random).digest().subarray(0, MAC_BYTES);
 }

@@ -5,7 +5,7 @@ import { before, describe, test, type TestContext } from 'node:test';
 import { type AuditEntry, ConvokeClient, type Page, type ProblemDetails, type Session } from '@convoke/sdk';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Problem } from '../../src/domain/problem.ts';
-import { makeSessionToken } from '../../src/domain/session_token.ts';
+import { makeSessionToken, tagOf } from '../../src/domain/session_token.ts';
 import { type SessionParts, Sessions } from '../../src/http/auth/sessions.ts';
 import { DerivedSecrets } from '../../src/store/secrets/derived_secrets.ts';
 import type { Standing } from '../../src/http/auth/standing.ts';
@@ -53,7 +53,7 @@ describe('a session', () => {
     const answer = await service.request<Session>('POST', PATH, { headers: { authorization: `Bearer ${token}` } });
     assert.match(
       cookieOf(answer),
-      /^convoke_session=[A-Za-z0-9_-]{43}; Path=\/; Max-Age=43200; HttpOnly; SameSite=Strict$/,
+      /^convoke_session_[\da-f]{16}=[A-Za-z0-9_-]{43}; Path=\/; Max-Age=43200; HttpOnly; SameSite=Strict$/,
     );
     const { state, key_name, scopes, expires_at } = answer.body;
     assert.deepEqual(
@@ -134,7 +134,7 @@ describe('a session', () => {
     t.after(() => stream.close());
     const out = await service.request('DELETE', PATH, { headers });
     assert.equal(out.status, 204);
-    assert.match(cookieOf(out), /^convoke_session=; Path=\/; Max-Age=0; HttpOnly; SameSite=Strict$/);
+    assert.match(cookieOf(out), /^convoke_session_[\da-f]{16}=; Path=\/; Max-Age=0; HttpOnly; SameSite=Strict$/);
     assert.deepEqual((await stream.some(1))[0]!.data, { code: 'session_ended' });
     await until(
       'the end of the feed',
@@ -180,7 +180,7 @@ describe('a session', () => {
     const { headers, cookie, csrf_token } = await signIn(service, token);
     const again = await service.request<Session>('POST', PATH, { headers });
     assert.deepEqual([again.status, again.headers['set-cookie']], [200, undefined]);
-    const forged = { cookie: `convoke_session=${'x'.repeat(43)}`, 'convoke-csrf': csrf_token };
+    const forged = { cookie: `${cookie.split('=')[0]}=${'x'.repeat(43)}`, 'convoke-csrf': csrf_token };
     assertProblem(await service.request('GET', '/api/v1/instances/', { headers: forged }), 401, 'session_ended');
     // When a request has a key and a cookie, only the key counts. So a wrong key is an error.
     const both = { cookie, authorization: 'Bearer cvk_no' };
@@ -219,6 +219,33 @@ describe('a session', () => {
   });
 });
 
+test('two services on one host, as a browser sees its ports, leave the sessions of each other alone', async (t) => {
+  // A browser keeps one cookie of each name for all ports of a host.
+  const jar = new Map<string, string>();
+  const pageOf = async (service: Service) => {
+    const { token } = await service.endOpenMode();
+    const ask = async (method: string, path: string, own: Record<string, string>): Promise<Answer<Session>> => {
+      const cookie = [...jar].map(([name, value]) => `${name}=${value}`).join('; ');
+      const answer = await service.request<Session>(method, path, { headers: { cookie, origin: service.url, ...own } });
+      for (const set of answer.headers['set-cookie'] ?? []) {
+        const [, name = '', value = ''] = /^([^=]+)=([^;]*)/.exec(set) ?? [];
+        if (value === '') jar.delete(name);
+        else jar.set(name, value);
+      }
+      return answer;
+    };
+    const begun = await ask('POST', PATH, { authorization: `Bearer ${token}` });
+    assert.equal(begun.status, 201, begun.text);
+    const own = { 'convoke-csrf': begun.body.csrf_token ?? '' };
+    return { state: async () => (await ask('GET', PATH, own)).body.state, out: () => ask('DELETE', PATH, own) };
+  };
+  const first = await pageOf(await startService(t));
+  const second = await pageOf(await startService(t));
+  assert.deepEqual([await first.state(), await second.state()], ['signed_in', 'signed_in']);
+  assert.equal((await first.out()).status, 204);
+  assert.deepEqual([await first.state(), await second.state()], ['signed_out', 'signed_in']);
+});
+
 test('behind a trusted proxy that speaks https, only this host over https can have set the cookie', async (t) => {
   const service = await startService(t, { trust_proxy: '127.0.0.0/8' });
   const { token } = await service.endOpenMode();
@@ -226,7 +253,7 @@ test('behind a trusted proxy that speaks https, only this host over https can ha
   const answer = await service.request<Session>('POST', PATH, { headers });
   assert.match(
     cookieOf(answer),
-    /^__Host-convoke_session=[\w-]{43}; Path=\/; Max-Age=\d+; HttpOnly; SameSite=Strict; Secure$/,
+    /^__Host-convoke_session_[\da-f]{16}=[\w-]{43}; Path=\/; Max-Age=\d+; HttpOnly; SameSite=Strict; Secure$/,
   );
   const secure = cookieOf(answer).split(';')[0] as string;
   const plain = secure.replace('__Host-', '');
@@ -243,7 +270,7 @@ test('control: a peer that is no trusted proxy does not decide how a request arr
   const service = await startService(t);
   const { token } = await service.endOpenMode();
   const headers = { authorization: `Bearer ${token}`, 'x-forwarded-proto': 'https' };
-  assert.match(cookieOf(await service.request('POST', PATH, { headers })), /^convoke_session=/);
+  assert.match(cookieOf(await service.request('POST', PATH, { headers })), /^convoke_session_/);
 });
 
 test('while the API is open, the pages ask nobody to sign in, and make no session', async (t) => {
@@ -346,7 +373,11 @@ test('a made-up cookie costs no look into the store; only one that a node signed
   const parts = { store: { sessions: { find } }, secrets, limits: { isHttps: () => false }, clock: { wall: () => 0 } };
   const sessions = new Sessions(parts as unknown as SessionParts);
   const come = async (token: string): Promise<void> => {
-    const headers = { cookie: `convoke_session=${token}`, 'convoke-csrf': 'x', 'sec-fetch-site': 'same-origin' };
+    const headers = {
+      cookie: `convoke_session_${tagOf(secrets.newest!)}=${token}`,
+      'convoke-csrf': 'x',
+      'sec-fetch-site': 'same-origin',
+    };
     const request = { method: 'GET', headers } as unknown as FastifyRequest;
     await assert.rejects(
       sessions.identify(request, {} as FastifyReply),

@@ -10,10 +10,10 @@
  * - The request must also have a second value, csrf_token. The response to the sign-in contains this value, and later
  *   only responses to requests that have it. The page keeps it where only pages of this origin can read it.
  *
- * The cookie is written and parsed here, in ten lines: one name, one value of 43 characters that need no quoting, and
- * fixed attributes. A library would bring quoting, decoding and signing that must not happen to this value.
+ * The cookie is written and parsed here, in a few lines: a fixed name, a value of 43 characters that need no quoting,
+ * and fixed attributes. A library would bring quoting, decoding and signing that must not happen to this value.
  */
-import { randomBytes, timingSafeEqual } from 'node:crypto';
+import { type KeyObject, randomBytes, timingSafeEqual } from 'node:crypto';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Author } from '../../changes/author.ts';
 import type { Clock, Timer } from '../../delivery/clock.ts';
@@ -21,7 +21,7 @@ import { EVERYTHING_ALLOWED, NOTHING_ALLOWED, type Principal } from '../../domai
 import { digestOf } from '../../domain/api_key.ts';
 import { Problem, type ProblemCode } from '../../domain/problem.ts';
 import { type Session, sessionEnd } from '../../domain/session.ts';
-import { isLikeSessionToken, isSessionToken, makeSessionToken } from '../../domain/session_token.ts';
+import { isLikeSessionToken, isSessionToken, makeSessionToken, tagOf } from '../../domain/session_token.ts';
 import type { Page, PageRequest } from '../../store/contract/page.ts';
 import type { DerivedSecrets } from '../../store/secrets/derived_secrets.ts';
 import type { Store } from '../../store/store.ts';
@@ -30,9 +30,8 @@ import type { Keyring } from './keyring.ts';
 import type { Limits } from './limits.ts';
 import { assertStanding, type Standing, type Token } from './standing.ts';
 
-/** A browser accepts the prefix __Host- only from this host over https. */
-const SECURE_COOKIE = '__Host-convoke_session';
-const PLAIN_COOKIE = 'convoke_session';
+/** A browser accepts this prefix of a name only from this host over https. */
+const SECURE = '__Host-';
 export const CSRF_HEADER = 'convoke-csrf';
 
 const SECRET_BYTES = 32;
@@ -127,7 +126,7 @@ export class Sessions {
    * @throws Problem `session_ended`, `origin_not_allowed`, `csrf_token_wrong`, and those of a key that cannot be used
    */
   async identify(request: FastifyRequest, reply: Pick<FastifyReply, 'raw'>): Promise<Standing | null> {
-    const token = this.#tokenOf(request);
+    const token = this.#cookieOf(request)?.token ?? null;
     if (token === null) return null;
     assertSameOrigin(request);
     const csrf_token = request.headers[CSRF_HEADER];
@@ -225,7 +224,7 @@ export class Sessions {
       created_at: now,
       expires_at: sessionEnd(now, key_expires_at),
     });
-    this.#setCookie(request, reply, token, Math.max(0, Math.floor((session.expires_at - now) / 1000)));
+    setCookie(reply, this.#nameFor(request, secret), token, Math.max(0, Math.floor((session.expires_at - now) / 1000)));
     return { session, csrf_token };
   }
 
@@ -251,25 +250,30 @@ export class Sessions {
     return ended;
   }
 
-  /** Removes the cookie. */
+  /** Removes the cookie of a request. */
   forget(request: FastifyRequest, reply: FastifyReply): void {
-    this.#setCookie(request, reply, '', 0);
+    const cookie = this.#cookieOf(request);
+    if (cookie !== null) setCookie(reply, cookie.name, '', 0);
   }
 
-  #setCookie(request: FastifyRequest, reply: FastifyReply, value: string, age_s: number): void {
-    const is_https = this.#parts.limits.isHttps(request);
-    const name = is_https ? SECURE_COOKIE : PLAIN_COOKIE;
-    const cookie = `${name}=${value}; Path=/; Max-Age=${age_s}; HttpOnly; SameSite=Strict${is_https ? '; Secure' : ''}`;
-    void reply.header('set-cookie', cookie);
-  }
-
-  #tokenOf(request: FastifyRequest): string | null {
-    const name = this.#parts.limits.isHttps(request) ? SECURE_COOKIE : PLAIN_COOKIE;
-    for (const cookie of (request.headers.cookie ?? '').split(';')) {
-      const [given, value = ''] = cookie.split('=', 2).map((part) => part.trim());
-      if (given === name && isLikeSessionToken(value)) return value;
+  /** The cookie of the current data key; during a change of the key, otherwise that of the previous one. */
+  #cookieOf(request: FastifyRequest): { name: string; token: string } | null {
+    const { headers } = request;
+    const cookies = (headers.cookie ?? '').split(';').map((cookie) => cookie.split('=', 2).map((part) => part.trim()));
+    for (const secret of this.#parts.secrets.all) {
+      const name = this.#nameFor(request, secret);
+      const found = cookies.find(([given, value = '']) => given === name && isLikeSessionToken(value));
+      if (found !== undefined) return { name, token: found[1]! };
     }
     return null;
+  }
+
+  /**
+   * The name of the cookie. A browser sends a cookie to every port of a host, and keeps one of each name. So the name
+   * is another one for a Convoke with other data: otherwise two of them on one host would end each other's sessions.
+   */
+  #nameFor(request: FastifyRequest, secret: KeyObject): string {
+    return `${this.#parts.limits.isHttps(request) ? SECURE : ''}convoke_session_${tagOf(secret)}`;
   }
 
   /**
@@ -306,6 +310,11 @@ export class Sessions {
     for (const { timer } of this.#links.values()) timer.cancel();
     this.#links.clear();
   }
+}
+
+function setCookie(reply: FastifyReply, name: string, value: string, age_s: number): void {
+  const secure = name.startsWith(SECURE) ? '; Secure' : '';
+  void reply.header('set-cookie', `${name}=${value}; Path=/; Max-Age=${age_s}; HttpOnly; SameSite=Strict${secure}`);
 }
 
 /**
