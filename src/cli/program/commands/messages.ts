@@ -28,7 +28,7 @@ export function sendCommand(): Command {
   const command = new Command('send')
     .description('send a message in a meeting')
     .argument('<meeting_id>')
-    .argument('[text]', 'sent as {"content": text, "created_at": now}')
+    .argument('[text]', 'sent as {"content": text, "created_at": now}; with --idempotency-key without the time')
     .option('--message <json>', 'a whole message instead of a text; - reads it from standard input')
     .option('--to <agent_id>', 'push only to this agent; repeat it for more; everybody when absent', collect)
     .option('--from <agent_id>', 'the agent that says it, and does not get it itself; a person when absent')
@@ -37,7 +37,7 @@ export function sendCommand(): Command {
     .option('--idempotency-key <key>', 'sending again with the same key stores the message once')
     .action(async (meeting_id: string, text: string | undefined, options: SendOptions) => {
       const client = clientFor(options);
-      const sent = await client.sendMessage(meeting_id, await messageOf(text, options.message), {
+      const sent = await client.sendMessage(meeting_id, await messageOf(text, options), {
         target_agents: options.to,
         from_agent: options.from,
         in_reply_to: options.replyTo,
@@ -84,13 +84,18 @@ export async function whoIsLater(client: ConvokeClient, meeting_id: string, quer
   ];
 }
 
-async function messageOf(text: string | undefined, message: string | undefined): Promise<object | RawJson> {
+async function messageOf(
+  text: string | undefined,
+  { message, idempotencyKey }: Pick<SendOptions, 'message' | 'idempotencyKey'>,
+): Promise<object | RawJson> {
   if ((text === undefined) === (message === undefined)) {
     throw new CommandFailure(
       EXIT.usage,
       `give either a text or --message, as in: ${typed('send standup-42 "Good morning"')}`,
     );
   }
+  // The same key must come with the same message.
+  if (message === undefined && idempotencyKey !== undefined) return { content: text };
   if (message === undefined) return { content: text, created_at: new Date(wallNow()).toISOString() };
   try {
     return rawJson(message === '-' ? await standardInput() : message);
