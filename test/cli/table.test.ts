@@ -39,3 +39,8 @@ test('a text is cut to the columns of a narrow terminal, also in the middle of a
     '0123456789abcde…  |',
   ]);
 });
+
+test('a table has as many rows as there are', () => {
+  const rows = Array.from({ length: 130_000 }, () => '');
+  assert.equal(tableOf(rows, [{ title: 'N', text: String }], Infinity).length, 130_001);
+});

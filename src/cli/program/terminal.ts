@@ -101,8 +101,9 @@ export function printTable<Row>(rows: readonly Row[], columns: readonly Column<R
 /** The lines of a table for a terminal with this many columns. */
 export function tableOf<Row>(rows: readonly Row[], columns: readonly Column<Row>[], width_max: number): string[] {
   const cells = rows.map((row) => columns.map((column) => plain(column.text(row))));
+  // A call with an argument for each row would fail from some 120,000 rows on.
   const widths = columns.map(({ title }, i) =>
-    Math.max(title.length, ...cells.map((line) => widthOf(charsOf(line[i]!)))),
+    cells.reduce((width, line) => Math.max(width, widthOf(charsOf(line[i]!))), title.length),
   );
   narrow(widths, columns, width_max);
   const titles = styled('dim', joined(columns.map(({ title }, i) => fit(title, widths[i]!))));
