@@ -137,7 +137,7 @@ export class FeedView {
       return true;
     }
     if (kind === 'message') return false;
-    if (kind === 'instance' && about.owner_key_id !== undefined) this.#learnOwner(about, visibility);
+    if (kind === 'instance' && about.owner_key_id !== undefined && this.#learnOwner(about, visibility)) return true;
     // When an instance is in a meeting of the listener, the events of the instance itself are visible. Its events in
     // other meetings are not.
     const of_itself = kind === 'instance' && meeting_id === null;
@@ -158,13 +158,20 @@ export class FeedView {
     return age_ms >= 0 && age_ms < YOUNG_MS;
   }
 
-  #learnOwner({ instance_ids, owner_key_id, created_at = 0 }: About, { owner_scope }: Visibility): void {
-    if (owner_scope === null) return;
+  /** @returns whether the listener has lost an instance to another owner: this event is the last one that it sees */
+  #learnOwner({ instance_ids, owner_key_id, created_at = 0 }: About, { owner_scope }: Visibility): boolean {
+    if (owner_scope === null) return false;
+    let has_lost = false;
     for (const instance_id of instance_ids) {
       const is_ours = owner_key_id === owner_scope.key_id && (owner_scope.instance_id ?? instance_id) === instance_id;
       if (is_ours) this.#owned.set(instance_id, created_at);
-      else this.#owned.delete(instance_id);
+      else {
+        // With another time of registration, it is another instance: that of the listener was deleted.
+        has_lost ||= this.#owned.get(instance_id) === created_at;
+        this.#owned.delete(instance_id);
+      }
     }
+    return has_lost;
   }
 
   /**

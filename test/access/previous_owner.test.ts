@@ -157,6 +157,35 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
   });
 }
 
+test('an owner whose instance goes to another key is told so, and nothing that comes later', async (t) => {
+  const { service, anna, ben } = await startWithKeys(t, 'SQLite');
+  await registerAs(service, anna, 'http://127.0.0.1:1/');
+  const [of_anna, of_ben] = await Promise.all(
+    [anna, ben].map(async (key) => {
+      const stream = await openStream(`${service.url}/api/v1/events/`, bearer(key));
+      t.after(() => stream.close());
+      return stream;
+    }),
+  );
+  await service.patch('laptop', { owner_key_id: ben.key_id });
+  await service.patch('laptop', { instance_name: 'of ben' });
+  // A key that owned the id before is not told of the next instance with it.
+  await service.request('DELETE', instancePath('laptop'));
+  await registerAs(service, anna, 'http://127.0.0.1:1/');
+  const seen = (stream: EventStream) => stream.events.map(({ name, data }) => [name, data['fields'] ?? null]);
+  await of_ben!.some(1, ({ name }) => name === 'instance.removed');
+  await of_anna!.some(1, ({ name }) => name === 'instance.registered');
+  assert.deepEqual(seen(of_anna!), [
+    ['instance.changed', ['owner_key_id']],
+    ['instance.registered', null],
+  ]);
+  assert.deepEqual(seen(of_ben!), [
+    ['instance.changed', ['owner_key_id']],
+    ['instance.changed', ['instance_name']],
+    ['instance.removed', null],
+  ]);
+});
+
 test('after a gap the feed shows nothing to the previous owner of an instance, and everything to the new one', async (t) => {
   const clock = new VirtualClock();
   let owner = 'anna';
