@@ -13,6 +13,7 @@ import { dataFile, makeDirectory } from './data_directory.ts';
 import { CommandFailure, EXIT } from './exit.ts';
 import { isSystemError } from './system_error.ts';
 import { quoted } from './format.ts';
+import { note } from './terminal.ts';
 
 /** The options of these commands. */
 export interface ServiceOrFileOptions {
@@ -58,7 +59,10 @@ export function isGivenDirectory(command: Command): boolean {
  * 3. the service at the usual address,
  * 4. the file in the usual directory.
  *
- * An option wins over the variables. When CONVOKE_DATABASE_URL names a database, the database replaces the file.
+ * An option wins over the variables. When CONVOKE_DATABASE_URL names a database, the database replaces the file. Says on
+ * stderr what it has found, unless it was given.
+ *
+ * @param may_create whether a file in a given directory is made when there is none
  */
 export async function onServiceOrFile<T>(
   options: ServiceOrFileOptions,
@@ -66,7 +70,12 @@ export async function onServiceOrFile<T>(
   use: (client: ConvokeClient) => Promise<T>,
 ): Promise<T> {
   const where = await whereIsData(options);
-  return 'url' in where ? onService(where.url, options, use) : onFile(where.data, may_create, use);
+  const is_given = options.url !== undefined || options.data !== undefined;
+  if ('url' in where) {
+    if (!is_given) note(`at the service ${where.url}`);
+    return onService(where.url, options, use);
+  }
+  return onFile(where.data, { may_create: may_create && is_given, is_given }, use);
 }
 
 /** The service to ask, or the directory to work in: see `onServiceOrFile`. */
@@ -94,10 +103,15 @@ export async function onService<T>(
   }
 }
 
-async function onFile<T>(data: string, may_create: boolean, use: (client: ConvokeClient) => Promise<T>): Promise<T> {
+async function onFile<T>(
+  data: string,
+  { may_create, is_given }: { may_create: boolean; is_given: boolean },
+  use: (client: ConvokeClient) => Promise<T>,
+): Promise<T> {
   const file = dataFile(data);
   const config = configOf(data);
   if (!may_create && config.database_url === null) await assertThere(file);
+  if (!is_given) note(config.database_url === null ? `in the file ${file}` : 'in the database of CONVOKE_DATABASE_URL');
   await makeDirectory(data);
   const keys = await openFile(config, file);
   try {
