@@ -1,7 +1,7 @@
 /** Prepares what all test files share. `npm test` calls it once, before the first file (`--test-global-setup`). */
 import { resolve } from 'node:path';
-import { bundleThreads } from '../../scripts/bundle.ts';
-import { BUNDLED_THREADS } from './bundled_threads.ts';
+import { bundlePackages, bundleThreads } from '../../scripts/bundle.ts';
+import { BUNDLED, type Bundled } from './bundled.ts';
 import { serveAllFiles } from './postgres.ts';
 
 const CACHE = resolve(import.meta.dirname, '../../node_modules/.cache');
@@ -11,7 +11,11 @@ let stop: () => Promise<void> = async () => {};
 export async function globalSetup(): Promise<void> {
   // Each file is a process that loads the service. A cache of compiled code saves a third of its time.
   process.env['NODE_COMPILE_CACHE'] ??= resolve(CACHE, 'compiled');
-  process.env[BUNDLED_THREADS] = JSON.stringify(await bundleThreads(resolve(CACHE, 'threads')));
+  const bundled: Bundled = {
+    threads: await bundleThreads(resolve(CACHE, 'threads')),
+    packages: await bundlePackages(resolve(CACHE, 'packages')),
+  };
+  process.env[BUNDLED] = JSON.stringify(bundled);
   stop = await serveAllFiles();
 }
 
