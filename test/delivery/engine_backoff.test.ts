@@ -287,6 +287,7 @@ describe('a back-off is lifted at once', () => {
 describe('a thousand machines that come back at once', () => {
   const MAX_IN_FLIGHT = 100;
   const PUSH_MS = 20;
+  const MESSAGES = 4;
 
   async function comeBack(t: TestContext, max_in_flight: number): Promise<TestNode> {
     const node = await startNode(t, { settings: { max_in_flight } });
@@ -295,8 +296,9 @@ describe('a thousand machines that come back at once', () => {
     await Promise.all(machines.map((machine) => node.join(machine, 'all')));
     await node.meeting('other', 'bystander');
     node.transport.script = () => 'connect_refused';
-    await node.sendMany('all', 10);
-    await node.clock.advance(10 * MINUTE);
+    await node.sendMany('all', MESSAGES);
+    // By then every machine is down.
+    await node.clock.advance(3 * MINUTE);
     node.transport.script = () => ({ says: 200, after_ms: PUSH_MS });
     node.transport.answer('bystander', 200);
     node.transport.peak = 0;
@@ -313,17 +315,17 @@ describe('a thousand machines that come back at once', () => {
       assert.equal(node.transport.to('bystander').length, k);
       await node.clock.advance(PUSH_MS);
     }
-    assert.ok((await node.store.deliveries.countPending()) > 5_000, 'the others are still hearing theirs');
+    assert.ok((await node.store.deliveries.countPending()) > 2_000, 'the others are still hearing theirs');
     // From now on the thread has time to spare, so only their share of all attempts limits the machines.
     node.load = 0;
-    // There are 10,000 pushes, and at most 75 of them are in flight: three quarters of the limit. Each takes 20 ms.
+    // There are 4,000 pushes, and at most 75 of them are in flight: three quarters of the limit. Each takes 20 ms.
     // While enough pushes wait, exactly 75 are in flight.
     await node.clock.advance(3_500);
     assert.equal(node.transport.peak, MAX_IN_FLIGHT * 0.75);
     assert.equal(await node.store.deliveries.countPending(), 0);
     for (const k of [0, 499, 999]) {
       const seqs = node.transport.seqsTo(`back${k}`);
-      assert.deepEqual([...new Set(seqs)], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+      assert.deepEqual([...new Set(seqs)], [1, 2, 3, 4]);
     }
   });
 
@@ -336,7 +338,7 @@ describe('a thousand machines that come back at once', () => {
     await node.send('other');
     await node.clock.advance(2 * PUSH_MS);
     assert.deepEqual([...new Set(node.transport.seqsTo('bystander'))], [1, 2, 3, 4]);
-    assert.ok((await node.store.deliveries.countPending()) > 5_000, 'the others are still hearing theirs');
+    assert.ok((await node.store.deliveries.countPending()) > 2_000, 'the others are still hearing theirs');
   });
 
   test('are pushed to by few at first, and by no more than 32 while this thread is saturated', async (t) => {
