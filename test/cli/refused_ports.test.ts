@@ -1,23 +1,12 @@
 /** A URL with a port that fetch refuses for good: no command tries again and again. */
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
 import { test } from 'node:test';
 import { refusedPort } from '@convoke/sdk';
 import { EXIT } from '../../src/cli/program/exit.ts';
 import { clientFor } from '../../src/cli/program/api.ts';
-import { convoke, start, temporaryDirectory } from '../support/command_line.ts';
-import { isFree } from '../support/free_port.ts';
 
 /** Above the largest port that the standard names. */
 const PORT_MAX = 10_100;
-
-/** A port that fetch refuses and that nothing on this machine uses. */
-async function freeRefusedPort(): Promise<number> {
-  for (let port = PORT_MAX; port > 1_024; port--) {
-    if (refusedPort(`http://127.0.0.1:${port}/`) !== null && (await isFree(port))) return port;
-  }
-  throw new Error('every port that fetch refuses is in use');
-}
 
 test('the refused ports are those that fetch of this Node refuses', async () => {
   const connecting = new Error('this port is not refused');
@@ -46,20 +35,4 @@ test('a command names the port and ends with 2', () => {
   });
   for (const url of ['http://127.0.0.1:8080', 'https://convoke.example', 'http://convoke.example:80'])
     assert.ok(clientFor({ url }), url);
-});
-
-test('serve and doctor warn of a refused port, which only other clients and a proxy reach', async (t) => {
-  const port = await freeRefusedPort();
-  const flags = ['--port', String(port), '--data', temporaryDirectory(t)];
-  const child = start(['serve', ...flags, '--log-format', 'json']);
-  let log = '';
-  child.stderr!.on('data', (chunk: Buffer) => (log += chunk.toString()));
-  const ended = once(child, 'close');
-  await Promise.race([once(child.stdout!, 'data'), ended]);
-  child.kill('SIGTERM');
-  await ended;
-  const why = `port ${port} belongs to another protocol, [^\\n]*`;
-  assert.match(log, new RegExp(`"level":40[^\\n]*"${why}; choose another with --port"`));
-  const { stdout } = await convoke(['doctor', ...flags]);
-  assert.match(stdout, new RegExp(`\\nwarn +port +${why}: choose another with --port\\n`));
 });

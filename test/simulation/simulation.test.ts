@@ -11,11 +11,12 @@ import { run } from './run.ts';
 import { sqliteOperations } from './sqlite_operations.ts';
 import { World, type WorldOptions } from './world.ts';
 
-const WORLDS = 150;
+/** simulation.slow.ts has more worlds of these three kinds. */
+const WORLDS = 50;
+const SQLITE_WORLDS = 15;
+const CLUSTERS = 15;
 /** How many worlds of each other kind. */
 const KIND_WORLDS = 8;
-const SQLITE_WORLDS = 60;
-const CLUSTERS = 40;
 
 const make = (seed: number, options?: WorldOptions): World => new World(seed, options);
 /**

@@ -4,7 +4,6 @@
  */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
-import fc from 'fast-check';
 import pg from 'pg';
 import { Connection } from '../../src/store/postgres/connection/connection.ts';
 import { Database, Session } from '../../src/store/postgres/database.ts';
@@ -15,52 +14,20 @@ import { MIGRATIONS, NOTED_STEPS } from '../../src/store/postgres/migrations.ts'
 import { Sweeper } from '../../src/store/postgres/pending/sweeper.ts';
 import { endUpgrade } from '../../src/store/postgres/pending/upgrade.ts';
 import { migrateDatabase, schemaOfDatabase } from '../../src/store/postgres/schema.ts';
-import type { Store } from '../../src/store/store.ts';
 import { openPostgresHere } from '../support/engines.ts';
-import { openStoreHere } from '../support/node.ts';
 import { makeDatabase } from '../support/postgres.ts';
-import { CommandLog, commandLogs } from '../support/store_commands.ts';
 import { lane, meeting, messages, settled } from '../support/store_contents.ts';
-
-const SEED = 20_261_125;
-const COMMANDS = 400;
-
-async function connect(t: TestContext, url: string): Promise<pg.Client> {
-  const client = new pg.Client(url);
-  await client.connect();
-  t.after(() => client.end());
-  return client;
-}
-
-/** Opens a store that does not sweep by itself: on a slow machine its sweep would come between those of a test. */
-async function open(t: TestContext, url: string): Promise<Store> {
-  t.mock.timers.enable({ apis: ['setInterval'] });
-  const store = await openPostgresHere(url);
-  t.after(() => store.close());
-  return store;
-}
-
-function sweeperOf(t: TestContext, url: string): Sweeper {
-  const db = new Database(url, { connections_max: 4 });
-  t.after(() => db.close());
-  return new Sweeper(db, url);
-}
-
-/** Makes a database with the schema of the version before, and with a node of that version. */
-async function databaseOfBefore(t: TestContext): Promise<{ url: string; client: pg.Client }> {
-  const url = await makeDatabase({ migrated: false });
-  const client = await connect(t, url);
-  await client.query('CREATE TABLE schema_version (version integer NOT NULL, steps_known_min integer NOT NULL)');
-  for (const step of MIGRATIONS.slice(0, NOTED_STEPS - 1)) await client.query(step);
-  await client.query('INSERT INTO schema_version VALUES ($1, 1)', [NOTED_STEPS - 1]);
-  await client.query("INSERT INTO this_database (tag) VALUES ('abcdefgh')");
-  await client.query("SELECT renew_lease_3('before', '0', 'http://127.0.0.1:1', 0::smallint, '{}', $1)", [
-    NOTED_STEPS - 1,
-  ]);
-  return { url, client };
-}
-
-const nodeLeaves = (client: pg.Client) => client.query("DELETE FROM nodes WHERE node_id = 'before'");
+import {
+  answersAsWithoutSweeps,
+  assertFound,
+  connect,
+  databaseOfBefore,
+  hasSwitched,
+  markOf,
+  nodeLeaves,
+  open,
+  sweepAll,
+} from './pending.ts';
 
 /** The statements with which a node of the version before queues a delivery again, and lets deliveries expire. */
 const QUEUE_AGAIN = `
@@ -68,70 +35,14 @@ const QUEUE_AGAIN = `
   WHERE state = 'failed'`;
 const EXPIRE = `UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = 5 WHERE state = 'pending'`;
 
-const sweepAll = (client: pg.Client, rows_max = 1_000_000) =>
-  client.query('SELECT sweep_deliveries((SELECT last_value FROM numbers), $1)', [rows_max]);
-
-async function markOf(client: pg.Client): Promise<number> {
-  return Number((await client.query('SELECT max(swept_to) AS mark FROM sweeps')).rows[0].mark);
+function sweeperOf(t: TestContext, url: string): Sweeper {
+  const db = new Database(url);
+  t.after(() => db.close());
+  return new Sweeper(db, url);
 }
 
-async function hasSwitched(client: pg.Client): Promise<boolean> {
-  return (await client.query("SELECT to_regclass('deliveries_in_lane') IS NULL AS switched")).rows[0].switched;
-}
-
-/** Asserts that both views agree with the column `state` of each delivery. */
-async function assertFound(client: pg.Client): Promise<void> {
-  const { rows } = await client.query(`
-    SELECT count(*) FILTER (WHERE (state = 'pending') <> (delivery_no IN (SELECT delivery_no FROM pending_deliveries)))::int AS pending,
-      count(*) FILTER (WHERE (state = 'failed') <> (delivery_no IN (SELECT delivery_no FROM failed_deliveries)))::int AS failed,
-      (SELECT count(*) - count(DISTINCT delivery_no) FROM pending_deliveries)::int AS twice
-    FROM deliveries`);
-  assert.deepEqual(rows, [{ pending: 0, failed: 0, twice: 0 }]);
-}
-
-/** Runs random commands on a store and on SQLite, and compares the results. */
-async function assertSameAsSqlite(store: Store, meanwhile: (command: number) => Promise<unknown>): Promise<void> {
-  const untouched = openStoreHere();
-  try {
-    const [log] = fc.sample(commandLogs(COMMANDS), { seed: SEED, numRuns: 1 });
-    const logs = [new CommandLog(store), new CommandLog(untouched)];
-    for (const [i, command] of log!.entries()) {
-      await meanwhile(i);
-      const [answer, expected] = await Promise.all(logs.map((each) => each.run(command)));
-      assert.deepEqual(answer, expected, `command ${i} of the log, ${JSON.stringify(command)}`);
-    }
-  } finally {
-    await untouched.close();
-  }
-}
-
-describe('a store answers as without sweeps', () => {
-  test('when everything is swept before each command, or a few rows', async (t) => {
-    const url = await makeDatabase();
-    const client = await connect(t, url);
-    assert.equal(await hasSwitched(client), true, 'a new database needs no upgrade');
-    await assertSameAsSqlite(await open(t, url), async (i) => {
-      if (i % 3 > 0) await sweepAll(client, i % 3 === 1 ? 1_000_000 : 3);
-    });
-    await assertFound(client);
-    assert.ok((await markOf(client)) > 0);
-  });
-
-  test('while an upgrade begins, goes on and ends', async (t) => {
-    const { url, client } = await databaseOfBefore(t);
-    await assertSameAsSqlite(await open(t, url), async (i) => {
-      if (i % 5 === 0) await sweepAll(client, 10);
-      if (i !== COMMANDS / 2) return;
-      assert.equal(await hasSwitched(client), false);
-      await nodeLeaves(client);
-      await sweepAll(client);
-      await endUpgrade(url);
-      await endUpgrade(url);
-      assert.equal(await hasSwitched(client), true);
-    });
-    await assertFound(client);
-  });
-});
+// pending.slow.ts runs four times as many.
+answersAsWithoutSweeps(100);
 
 describe('a sweep', () => {
   test('notes what was pending at the sweep before, and nothing that is settled or newer', async (t) => {

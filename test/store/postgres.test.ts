@@ -1,5 +1,5 @@
 /**
- * What PostgreSQL promises beyond the contract of the store (test/store/contract.test.ts): about connections, nodes and
+ * What PostgreSQL promises beyond the contract of the store (test/store/contract.ts): about connections, nodes and
  * servers.
  */
 import assert from 'node:assert/strict';

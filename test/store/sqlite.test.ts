@@ -1,4 +1,4 @@
-/** What SQLite promises beyond the contract of the store (test/store/contract.test.ts): about its file. */
+/** What SQLite promises beyond the contract of the store (test/store/contract.ts): about its file. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { copyFileSync, statSync, writeFileSync } from 'node:fs';

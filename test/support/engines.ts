@@ -74,6 +74,10 @@ export const ENGINES: readonly EngineUnderTest[] = [
   },
 ];
 
+export function engineNamed(name: EngineUnderTest['name']): EngineUnderTest {
+  return ENGINES.find((engine) => engine.name === name)!;
+}
+
 /**
  * Opens the PostgreSQL store in this thread, because its own thread takes half a second to start. Values that would go
  * from thread to thread are copied here.

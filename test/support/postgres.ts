@@ -33,11 +33,17 @@ let stop: () => Promise<void> = async () => {};
 // This is at the top level, and not where the server starts: a hook belongs to the test in which it is made.
 after(() => stop());
 
-/** Makes a database, empty or with the schema. It is dropped after the tests of the file. */
-export async function makeDatabase({ migrated = true } = {}): Promise<string> {
+/**
+ * Makes a database, empty or with the schema. It is dropped after the tests of the file.
+ *
+ * @param given.template the name of a database that nobody uses, which the new database copies
+ */
+export async function makeDatabase(given: { migrated?: boolean; template?: string } = {}): Promise<string> {
   const { urlOf, administer } = await sharedServer();
   const name = nameOfDatabase();
-  if (migrated) {
+  if (given.template !== undefined) {
+    await administer(`CREATE DATABASE ${name} TEMPLATE ${given.template}`);
+  } else if (given.migrated ?? true) {
     template ??= makeTemplate();
     await administer(`CREATE DATABASE ${name} TEMPLATE ${await template}`);
     const client = new pg.Client(urlOf(name));
