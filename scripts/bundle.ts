@@ -33,6 +33,7 @@ const THREADS = {
 };
 /** The packages that a start of the service loads, more than a thousand files. */
 const PACKAGES = [
+  '@modelcontextprotocol/server',
   '@opentelemetry/api',
   'fastify',
   'kysely',

@@ -292,7 +292,7 @@ describe('a thousand machines that come back at once', () => {
   async function comeBack(t: TestContext, max_in_flight: number): Promise<TestNode> {
     const node = await startNode(t, { settings: { max_in_flight } });
     const machines = Array.from({ length: 1_000 }, (_, k) => `back${k}`);
-    for (const machine of machines) await node.register(machine);
+    await Promise.all(machines.map((machine) => node.register(machine)));
     await Promise.all(machines.map((machine) => node.join(machine, 'all')));
     await node.meeting('other', 'bystander');
     node.transport.script = () => 'connect_refused';
@@ -407,7 +407,7 @@ describe('a thousand machines whose backlog is found after a start', () => {
   async function startAgain(t: TestContext, reads: string): Promise<TestNode> {
     const node = await startNode(t);
     const machines = Array.from({ length: 1_000 }, (_, k) => `back${k}`);
-    for (const machine of machines) await node.register(machine);
+    await Promise.all(machines.map((machine) => node.register(machine)));
     await Promise.all(machines.map((machine) => node.join(machine, 'all')));
     await node.meeting('other', 'well');
     node.transport.script = () => HANGS;
