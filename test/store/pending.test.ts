@@ -36,7 +36,7 @@ const QUEUE_AGAIN = `
 const EXPIRE = `UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = 5 WHERE state = 'pending'`;
 
 function sweeperOf(t: TestContext, url: string): Sweeper {
-  const db = new Database(url);
+  const db = new Database(url, { connections_max: 4 });
   t.after(() => db.close());
   return new Sweeper(db, url);
 }
