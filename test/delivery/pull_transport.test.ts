@@ -102,6 +102,41 @@ describe('the way out for machines that pull', () => {
     assert.deepEqual(problems(), [['overloaded', 5]]);
   });
 
+  test('takes back what the machine of an earlier owner has in hand when the new owner pulls', async () => {
+    const { clock, transport, ends, pull, push, results, pushesOf } = setUp();
+    pull({ permit: permitAt(1, 'anna') });
+    push('a');
+    await clock.advance(1);
+    pull({ permit: permitAt(1, 'anna') });
+    await turn();
+    assert.deepEqual(results, [], 'control: the same owner pulls');
+    pull({ permit: permitAt(1, 'ben') });
+    await turn();
+    assert.deepEqual([results, transport.counts], [[null], { waiting: 2, awaited: 0, connected: 1 }]);
+    await clock.advance(20_000);
+    assert.deepEqual(ends.map(pushesOf), [['a'], [], []], 'both pulls waited for as long as they asked');
+  });
+
+  test('takes back what a machine has in hand when its key ends, also while it does not pull', async () => {
+    const { clock, transport, pull, push, results } = setUp();
+    const ended = new Set<string>();
+    const with_key = (key_id: string) => ({
+      standing: { revocationReason: () => (ended.has(key_id) ? ('api_key_revoked' as const) : null) },
+    });
+    pull({ ...with_key('revoked'), max: 1 });
+    pull({ ...with_key('expired'), max: 1 });
+    pull({ ...with_key('valid'), max: 1 });
+    for (const id of ['a', 'b', 'c']) push(id);
+    await clock.advance(1);
+    ended.add('revoked');
+    transport.judge();
+    await turn();
+    assert.deepEqual([results, transport.counts.awaited], [[null], 2]);
+    ended.add('expired');
+    await clock.advance(1_000);
+    assert.deepEqual([results, transport.counts.awaited], [[null, null], 1]);
+  });
+
   test('takes back what it handed out in a response that was lost, and nothing else', async () => {
     const { clock, transport, ends, pull, push, results, pushesOf } = setUp();
     pull({ max: 2, pull_id: 'lost' });

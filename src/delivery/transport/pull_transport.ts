@@ -13,19 +13,13 @@ import {
   type PullPermit,
   type PullRequest,
   type Revocable,
+  tooManyWait,
   WaitingPull,
 } from './pulling_instance.ts';
 import type { Push, PushResult, Transport, Way } from './transport.ts';
 
 /** The longest deadline for a result. */
 const DEADLINE_MS_MAX = 600_000;
-/**
- * The most pulls of one instance that wait at a time. One more pull ends the pull that has waited longest, without a
- * push. The client of that pull waits some seconds before it pulls again. Otherwise seventeen clients would end each
- * other's pulls without a pause.
- */
-const WAITING_MAX = 16;
-const WAIT_AGAIN_S = 5;
 /** The most bytes of bodies in one response; a single push may be larger. */
 const RESPONSE_BYTES_MAX = 512 << 10;
 /**
@@ -36,8 +30,7 @@ const READ_MS_MAX = 1_000;
 /** The longest pause between two pulls of a machine that still counts as connected. */
 const CONNECTED_MS = 10_000;
 /**
- * How often the keys and sessions of waiting pulls are checked, so that a pull ends within a second after its key
- * expires. A revoked key ends its pulls at once: on the node that revoked the key, and on every other node as soon as
+ * How often the keys and sessions of pulls are checked, so that a pull ends within a second after its key expires. A revoked key ends its pulls at once: on the node that revoked the key, and on every other node as soon as
  * it reads the revocation.
  */
 const JUDGE_MS = 900;
@@ -118,7 +111,8 @@ export class PullTransport implements Transport {
     instance.beginWait(pull);
     this.#waiting++;
     this.#wheel.add(pull, request.wait_ms || READ_MS_MAX);
-    if (instance.waiting.length > WAITING_MAX) this.#end(instance.waiting[0] as WaitingPull, tooManyWait());
+    const { too_many } = instance;
+    if (too_many !== null) this.#end(too_many, tooManyWait());
     this.#judge_timer ??= this.#clock.after(JUDGE_MS, () => this.#judgeAgain());
     this.#onReady(request.instance_id);
     if (this.#is_draining || request.wait_ms === 0) this.#closeSoon(pull);
@@ -167,22 +161,25 @@ export class PullTransport implements Transport {
     return true;
   }
 
-  /** Ends the pulls whose key or session is no longer valid. */
+  /** Ends the pulls whose key or session is no longer valid, and takes back what such a pull took. */
   judge(): void {
     const ended: [WaitingPull, ProblemCode][] = [];
-    for (const { waiting } of this.#instances.values()) {
-      for (const pull of waiting) {
+    const in_hand: AwaitedResult[] = [];
+    for (const instance of this.#instances.values()) {
+      for (const pull of instance.waiting) {
         const code = pull.request.standing.revocationReason();
         if (code !== null) ended.push([pull, code]);
       }
+      for (const awaited of instance.in_hand) if (awaited.standing.revocationReason() !== null) in_hand.push(awaited);
     }
     for (const [pull, code] of ended) this.#end(pull, new Problem(code));
+    this.#giveBack(in_hand);
   }
 
   #judgeAgain(): void {
     this.#judge_timer = null;
     this.judge();
-    if (this.#waiting > 0) this.#judge_timer = this.#clock.after(JUDGE_MS, () => this.#judgeAgain());
+    if (this.#waiting + this.#room.count > 0) this.#judge_timer = this.#clock.after(JUDGE_MS, () => this.#judgeAgain());
   }
 
   #connect({ instance_id, permit, address, client }: PullRequest): PullingInstance {
@@ -197,11 +194,13 @@ export class PullTransport implements Transport {
       this.#onConnection(instance_id, connection);
       return instance;
     }
-    this.#wheel.delete(known);
     if (known.owner.key_id !== owner_key_id) {
       this.#room.leave(known.owner, instance_id);
       known.owner = this.#room.enter(owner_key_id);
+      // The machine of the earlier owner can no longer report results, and would hold up its meetings.
+      this.#giveBack(known.in_hand.filter(({ owner }) => owner !== known.owner));
     }
+    this.#wheel.delete(known);
     const { connection } = known;
     const is_other = connection.address !== address || connection.client !== client;
     // While several machines of an instance pull, the first one is shown.
@@ -384,14 +383,6 @@ export class PullTransport implements Transport {
   #msSince({ started_at }: AwaitedResult): number {
     return this.#clock.now() - started_at;
   }
-}
-
-function tooManyWait(): Problem {
-  return new Problem(
-    'overloaded',
-    `More than ${WAITING_MAX} requests of this instance wait for pushes. Pull again, with the same results.`,
-    { retry_after_s: WAIT_AGAIN_S },
-  );
 }
 
 export type { HandedOut, PullEnd, PullPermit, PullRequest, PullResult, Revocable, WaitingPull };

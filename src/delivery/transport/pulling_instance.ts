@@ -1,9 +1,17 @@
 import type { OwnerScope } from '../../domain/access.ts';
 import type { Connection } from '../../domain/instance.ts';
-import type { Problem, ProblemCode } from '../../domain/problem.ts';
+import { Problem, type ProblemCode } from '../../domain/problem.ts';
 import { WheelEntry } from '../timer_wheel.ts';
 import type { PullOwner } from './pull_room.ts';
 import type { Push, PushResult } from './transport.ts';
+
+/**
+ * The most pulls of one instance that wait at a time. One more pull ends the pull that has waited longest, without a
+ * push. The client of that pull waits some seconds before it pulls again. Otherwise seventeen clients would end each
+ * other's pulls without a pause.
+ */
+const WAITING_MAX = 16;
+const WAIT_AGAIN_S = 5;
 
 /** A push that a machine has in hand, while its result is awaited. */
 export interface HandedOut {
@@ -89,12 +97,14 @@ export class AwaitedResult extends WheelEntry implements HandedOut {
   readonly owner: PullOwner;
   /** The name of the pull that took the push. */
   readonly pull_id: string | null;
+  /** What permitted this pull. */
+  readonly standing: Revocable;
   readonly resolve: (result: PushResult | null) => void;
   readonly #onTimeout: (awaited: AwaitedResult) => void;
 
   constructor(
     push: Push,
-    { instance, request: { pull_id } }: WaitingPull,
+    { instance, request: { pull_id, standing } }: WaitingPull,
     times: { started_at: number; deadline_at: number; ack_timeout_ms: number },
     resolve: (result: PushResult | null) => void,
     onTimeout: (awaited: AwaitedResult) => void,
@@ -109,6 +119,7 @@ export class AwaitedResult extends WheelEntry implements HandedOut {
     this.instance = instance;
     this.owner = instance.owner;
     this.pull_id = pull_id;
+    this.standing = standing;
     this.resolve = resolve;
     this.#onTimeout = onTimeout;
   }
@@ -158,6 +169,11 @@ export class PullingInstance extends WheelEntry {
   /** The waiting pulls, in the order in which they began to wait. */
   get waiting(): readonly WaitingPull[] {
     return this.#waiting;
+  }
+
+  /** The pull that has waited longest, when too many wait; otherwise null. */
+  get too_many(): WaitingPull | null {
+    return this.#waiting.length > WAITING_MAX ? (this.#waiting[0] as WaitingPull) : null;
   }
 
   /** The pushes whose results are awaited. */
@@ -226,4 +242,12 @@ export class PullingInstance extends WheelEntry {
   expire(): void {
     this.#onIdle(this);
   }
+}
+
+export function tooManyWait(): Problem {
+  return new Problem(
+    'overloaded',
+    `More than ${WAITING_MAX} requests of this instance wait for pushes. Pull again, with the same results.`,
+    { retry_after_s: WAIT_AGAIN_S },
+  );
 }
