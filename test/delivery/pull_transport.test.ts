@@ -159,6 +159,55 @@ describe('the way out for machines that pull', () => {
     assert.deepEqual(ends.map(pushesOf), [['a', 'b'], ['c']]);
   });
 
+  test('counts an attempt as a timeout when three responses with its push were lost, so that it is not handed out for ever', async () => {
+    const { clock, transport, ends, pull, push, results } = setUp();
+    for (const lost of ['1', '2', '3', '4', '5', '6']) {
+      pull({ pull_id: lost });
+      push('a');
+      await clock.advance(1);
+      const end = ends.at(-1);
+      if (lost === '2' && end !== undefined && 'pushes' in end) transport.lose(end.pushes);
+      else transport.takeBack('i', lost);
+      await turn();
+    }
+    const timeout = ['timeout', 'the response with the push was lost 3 times'];
+    assert.deepEqual(
+      results.map((result) => result && [result.outcome, result.detail]),
+      [null, null, timeout, null, null, timeout],
+    );
+  });
+
+  test('hands out alone what was lost before, until its machine reports a result', async () => {
+    const { clock, transport, ends, pull, push, pushesOf } = setUp();
+    pull({ pull_id: 'lost' });
+    for (const id of ['a', 'b', 'c']) push(id);
+    await clock.advance(1);
+    transport.takeBack('i', 'lost');
+    for (let k = 0; k < 4; k++) pull();
+    push('d');
+    for (const id of ['a', 'b', 'c']) push(id);
+    await clock.advance(1);
+    assert.deepEqual(ends.map(pushesOf), [['a', 'b', 'c'], ['d'], ['a'], ['b'], ['c']]);
+    const result = { attempt: 1, status_code: 200, detail: '', retry_after: null, body: '' };
+    for (const delivery_id of ['b', 'c']) transport.take('i', { ...result, delivery_id });
+    for (let k = 0; k < 2; k++) pull();
+    for (const id of ['b', 'c', 'e']) push(id);
+    await clock.advance(1);
+    assert.deepEqual(ends.slice(5).map(pushesOf), [['b', 'c', 'e']]);
+  });
+
+  test('does not count as lost what went into no response', async () => {
+    const { clock, transport, pull, push, results } = setUp();
+    for (let k = 0; k < 4; k++) {
+      const waiting = pull({ pull_id: 'one' });
+      push('a');
+      if (k % 2 === 0) transport.takeBack('i', 'one');
+      else transport.cancel(waiting);
+      await clock.advance(1);
+    }
+    assert.deepEqual(results, [null, null, null, null]);
+  });
+
   test('takes a reported body that a machine cut for lost, and keeps one of the same length that is whole', async () => {
     const { transport, pull } = setUp();
     const keptOf = async (body: string): Promise<PushResult['kept_body']> => {

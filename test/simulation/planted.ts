@@ -401,7 +401,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'what did not leave its node is waited for': {
     file: PULL_ROUTE,
-    find: 'if (!isWritten(response) || response.statusCode !== 200) pull_transport.giveBack(this.#pushes);',
+    find: 'else if (!isWritten(response)) pull_transport.lose(this.#pushes);',
     replace: '',
   },
   'a node that stops loses the results that it was given': {
@@ -411,13 +411,13 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'what a lost response had waits for its deadline': {
     file: PULL_TRANSPORT,
-    find: 'this.#giveBack(instance.in_hand.filter((awaited) => awaited.pull_id === pull_id));',
+    find: 'this.lose(instance.in_hand.filter((awaited) => awaited.pull_id === pull_id));',
     replace: '',
   },
   'what a machine has is taken back with a lost response': {
     file: PULL_TRANSPORT,
-    find: 'this.#giveBack(instance.in_hand.filter((awaited) => awaited.pull_id === pull_id));',
-    replace: 'this.#giveBack(instance.in_hand.filter(() => pull_id !== null));',
+    find: 'this.lose(instance.in_hand.filter((awaited) => awaited.pull_id === pull_id));',
+    replace: 'this.lose(instance.in_hand.filter(() => pull_id !== null));',
   },
   'a pull on a dead connection still waits': {
     file: PULL_TRANSPORT,

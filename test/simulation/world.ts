@@ -1061,6 +1061,7 @@ export class World {
       },
       refuse: (...of) => transport.refuse(...of),
       giveBack: (...of) => transport.giveBack(...of),
+      lose: (...of) => transport.lose(...of),
       take: (instance_id, result) => {
         const counts = transport.take(instance_id, result);
         const owner = this.#cluster?.ownerOf(instance_id) ?? life.node_id;

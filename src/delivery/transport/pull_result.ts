@@ -3,6 +3,9 @@ import { describeStatus } from './failures.ts';
 import { excerptOf, reportedBody } from './response.ts';
 import type { Push, PushResult } from './transport.ts';
 
+/** After so many lost responses with a push, its attempt ends. */
+export const LOSSES_MAX = 3;
+
 /** The result of a push, as a machine reports it: the response of its runtime, or why there is no response. */
 export interface PullResult {
   delivery_id: string;
@@ -38,6 +41,12 @@ export function judgeReported(
 /** The result of a push for which no result was reported before its deadline. */
 export function unreported(ack_timeout_ms: number, duration_ms: number): PushResult {
   const detail = `no result within ${Math.round(ack_timeout_ms / 1000)} s`;
+  return { ...emptyResult(duration_ms), outcome: 'timeout', detail };
+}
+
+/** The result of a push whose responses were lost as often as that may be. */
+export function notArrived(duration_ms: number): PushResult {
+  const detail = `the response with the push was lost ${LOSSES_MAX} times`;
   return { ...emptyResult(duration_ms), outcome: 'timeout', detail };
 }
 

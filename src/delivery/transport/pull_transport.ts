@@ -3,10 +3,11 @@ import type { Connection } from '../../domain/instance.ts';
 import { Problem, type ProblemCode } from '../../domain/problem.ts';
 import type { Clock, Timer } from '../clock.ts';
 import { TimerWheel } from '../timer_wheel.ts';
-import { judgeReported, type PullResult, unreported } from './pull_result.ts';
+import { judgeReported, notArrived, type PullResult, unreported } from './pull_result.ts';
 import { PullRoom } from './pull_room.ts';
 import {
   AwaitedResult,
+  deliveryIdOf,
   type HandedOut,
   PullingInstance,
   type PullEnd,
@@ -134,9 +135,17 @@ export class PullTransport implements Transport {
     this.#giveBack(pushes as readonly AwaitedResult[]);
   }
 
+  /** The response with these pushes broke off: see `PullingInstance.lose`. */
+  lose(pushes: readonly HandedOut[]): void {
+    for (const awaited of pushes as readonly AwaitedResult[]) {
+      const is_over = awaited.instance.lose(awaited);
+      this.#settle(awaited, is_over ? notArrived(this.#msSince(awaited)) : null);
+    }
+  }
+
   /**
-   * The client has lost the response to this pull, or stopped waiting for it. The pushes of the pull count as not
-   * handed out. The pull may still wait here, because this node may not know yet that the connection is dead.
+   * The client has lost the response to this pull, or stopped waiting for it. The pull may still wait here, because
+   * this node may not know yet that the connection is dead. Then its pushes count as not handed out.
    */
   takeBack(instance_id: string, pull_id: string): void {
     const instance = this.#instances.get(instance_id);
@@ -146,7 +155,7 @@ export class PullTransport implements Transport {
       this.#end(pull, null);
       this.#giveBack(pushes);
     }
-    this.#giveBack(instance.in_hand.filter((awaited) => awaited.pull_id === pull_id));
+    this.lose(instance.in_hand.filter((awaited) => awaited.pull_id === pull_id));
   }
 
   /**
@@ -157,6 +166,7 @@ export class PullTransport implements Transport {
   take(instance_id: string, result: PullResult): boolean {
     const awaited = this.#instances.get(instance_id)?.awaited(result.delivery_id) ?? null;
     if (awaited === null || awaited.attempt !== result.attempt) return false;
+    awaited.instance.arrived(awaited);
     this.#settle(awaited, judgeReported(awaited.push, result, this.#msSince(awaited)));
     return true;
   }
@@ -230,7 +240,8 @@ export class PullTransport implements Transport {
     const instance = this.#instances.get(push.instance_id);
     const pull = instance === undefined ? null : this.#takerOf(instance, way.updated_at);
     if (pull === null) return Promise.resolve(null);
-    if (pull.bytes > 0 && pull.bytes + push.body.byteLength > RESPONSE_BYTES_MAX) {
+    const needs_another = pull.bytes + push.body.byteLength > RESPONSE_BYTES_MAX || pull.instance.goesAlone(push);
+    if (pull.pushes.length > 0 && needs_another) {
       this.#end(pull, null);
       return this.push(push, way);
     }
@@ -241,7 +252,7 @@ export class PullTransport implements Transport {
     const { instance } = pull;
     // The same delivery. While the machine had it in hand as one aside, the store went back to a state in which it was
     // in its lane.
-    const earlier = instance.awaited(push.headers['webhook-id'] as string);
+    const earlier = instance.awaited(deliveryIdOf(push));
     if (earlier !== null) this.#settle(earlier, null);
     const times = { started_at: this.#clock.now(), deadline_at: this.#clock.wall() + ack_timeout_ms, ack_timeout_ms };
     const awaited = new AwaitedResult(push, pull, times, resolve, this.#onDeadline);
@@ -250,7 +261,7 @@ export class PullTransport implements Transport {
     this.#wheel.add(awaited, ack_timeout_ms);
     pull.pushes.push(awaited);
     pull.bytes += push.body.byteLength;
-    if (pull.pushes.length >= pull.request.max) this.#end(pull, null);
+    if (pull.pushes.length >= pull.request.max || instance.goesAlone(push)) this.#end(pull, null);
     else this.#closeSoon(pull);
   }
 

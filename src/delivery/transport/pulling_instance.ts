@@ -2,6 +2,7 @@ import type { OwnerScope } from '../../domain/access.ts';
 import type { Connection } from '../../domain/instance.ts';
 import { Problem, type ProblemCode } from '../../domain/problem.ts';
 import { WheelEntry } from '../timer_wheel.ts';
+import { LOSSES_MAX } from './pull_result.ts';
 import type { PullOwner } from './pull_room.ts';
 import type { Push, PushResult } from './transport.ts';
 
@@ -12,6 +13,9 @@ import type { Push, PushResult } from './transport.ts';
  */
 const WAITING_MAX = 16;
 const WAIT_AGAIN_S = 5;
+
+/** For how many deliveries of an instance the lost responses are counted: the latest ones. */
+const LOST_MAX = 256;
 
 /** A push that a machine has in hand, while its result is awaited. */
 export interface HandedOut {
@@ -110,7 +114,7 @@ export class AwaitedResult extends WheelEntry implements HandedOut {
     onTimeout: (awaited: AwaitedResult) => void,
   ) {
     super();
-    this.delivery_id = push.headers['webhook-id'] as string;
+    this.delivery_id = deliveryIdOf(push);
     this.attempt = Number(push.headers['convoke-attempt']);
     this.push = push;
     this.started_at = times.started_at;
@@ -127,6 +131,10 @@ export class AwaitedResult extends WheelEntry implements HandedOut {
   expire(): void {
     this.#onTimeout(this);
   }
+}
+
+export function deliveryIdOf({ headers }: Push): string {
+  return headers['webhook-id'] as string;
 }
 
 /** Shared by the thousands of machines that only wait. */
@@ -147,6 +155,8 @@ export class PullingInstance extends WheelEntry {
   /** Null while the machine has nothing in hand, because most machines only wait. */
   #in_hand: Map<string, AwaitedResult> | null = null;
   #in_hand_bytes = 0;
+  /** How many responses with each delivery were lost since its attempt began; null while it is empty. */
+  #losses: Map<string, number> | null = null;
   readonly #onIdle: (instance: PullingInstance) => void;
 
   constructor(
@@ -236,6 +246,32 @@ export class PullingInstance extends WheelEntry {
     if (this.#in_hand.size === 0) this.#in_hand = null;
     this.#in_hand_bytes -= awaited.push.body.byteLength;
     return true;
+  }
+
+  /**
+   * A response with this push was lost. Something on the way, such as a filter, may cut every response with it. So this
+   * counts as a push that was not handed out, but only a few times.
+   *
+   * @returns whether the attempt is over
+   */
+  lose({ delivery_id }: AwaitedResult): boolean {
+    const losses = (this.#losses ??= new Map<string, number>());
+    const count = (losses.get(delivery_id) ?? 0) + 1;
+    losses.delete(delivery_id);
+    losses.set(delivery_id, count % LOSSES_MAX);
+    if (losses.size > LOST_MAX) losses.delete(losses.keys().next().value as string);
+    return count === LOSSES_MAX;
+  }
+
+  /** A response with this push has arrived. */
+  arrived({ delivery_id }: AwaitedResult): void {
+    this.#losses?.delete(delivery_id);
+    if (this.#losses?.size === 0) this.#losses = null;
+  }
+
+  /** Whether a push gets a response of its own, because a response with it was lost: so others are not lost with it. */
+  goesAlone(push: Push): boolean {
+    return this.#losses?.has(deliveryIdOf(push)) === true;
   }
 
   /** The instance was idle for as long as a machine may pause between two pulls. */

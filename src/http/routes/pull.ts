@@ -46,7 +46,7 @@ export interface PullContext {
   engine: Pick<Engine, 'written' | 'isFullOfReplies'>;
   pull_transport: Pick<
     PullTransport,
-    'changes' | 'permitOf' | 'pull' | 'cancel' | 'refuse' | 'giveBack' | 'take' | 'takeBack'
+    'changes' | 'permitOf' | 'pull' | 'cancel' | 'refuse' | 'giveBack' | 'lose' | 'take' | 'takeBack'
   >;
   clock: Clock;
   limits: Pick<Limits, 'addressOf'>;
@@ -350,8 +350,8 @@ class Pulling implements PullRequest {
   }
 
   /**
-   * The response was written, or its connection is gone. Pushes that did not leave this process count as not handed
-   * out.
+   * The response was written, or its connection is gone. Pushes that did not leave this process whole count as not
+   * handed out.
    */
   close(): void {
     const { pull_transport } = this.#context;
@@ -359,7 +359,8 @@ class Pulling implements PullRequest {
     const waiting = this.#waiting;
     this.#leave();
     if (waiting !== null) pull_transport.cancel(waiting);
-    if (!isWritten(response) || response.statusCode !== 200) pull_transport.giveBack(this.#pushes);
+    if (response.statusCode !== 200) pull_transport.giveBack(this.#pushes);
+    else if (!isWritten(response)) pull_transport.lose(this.#pushes);
   }
 
   #leave(): void {
