@@ -35,6 +35,11 @@ export class TimerWheel {
     this.#slots = Array.from({ length: Math.ceil(delay_ms_max / TICK_MS) + 2 }, () => new IntrusiveList<WheelEntry>());
   }
 
+  /** Each turn ends all entries that are due, and has another number. */
+  get turn(): number {
+    return this.#ended;
+  }
+
   /** When the entry was added before, only the new time counts. */
   add(entry: WheelEntry, delay_ms: number): void {
     const now_ms = this.#clock.now() - this.#started_at;

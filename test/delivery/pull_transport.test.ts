@@ -404,6 +404,29 @@ describe('the way out for machines that pull', () => {
     );
   });
 
+  test('says of a timeout whether it counts for the health: it is the first of its turn, and no success came since', async () => {
+    const { clock, transport, pull, push, results } = setUp();
+    const handOut = async (...ids: string[]): Promise<void> => {
+      pull({ max: ids.length });
+      for (const id of ids) push(id);
+      await clock.advance(1);
+    };
+    const isStale = () => results.splice(0).map((result) => [result?.outcome, result?.is_stale ?? false]);
+    const success = { delivery_id: 'b', attempt: 1, status_code: 200, detail: '', retry_after: null, body: '' };
+    await handOut('a', 'b', 'c');
+    await clock.advance(10_000);
+    assert.ok(transport.take('i', success));
+    await handOut('d', 'e', 'f');
+    await clock.advance(25_000);
+    const stale = ['timeout', true];
+    assert.deepEqual(isStale(), [['ok', false], stale, stale]);
+    await clock.advance(10_000);
+    assert.deepEqual(isStale(), [['timeout', false], stale, stale]);
+    await handOut('g');
+    await clock.advance(31_000);
+    assert.deepEqual(isStale(), [['timeout', false]], 'control: nothing came since the success');
+  });
+
   test('takes back what a machine has in hand when it hands the same delivery out again', async () => {
     const { clock, transport, pull, push, results } = setUp();
     for (let handed_out = 0; handed_out < 2; handed_out++) {

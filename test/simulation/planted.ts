@@ -396,8 +396,8 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'a result that counted is forgotten': {
     file: PULL_TRANSPORT,
-    find: 'this.#settle(awaited, judgeReported(',
-    replace: 'if (result.attempt === 1) this.#settle(awaited, judgeReported(',
+    find: 'this.#settle(awaited, judged);',
+    replace: 'if (result.attempt === 1) this.#settle(awaited, judged);',
   },
   'what did not leave its node is waited for': {
     file: PULL_ROUTE,

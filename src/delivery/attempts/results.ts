@@ -107,6 +107,7 @@ export class Results {
   #learn(recipient: Recipient, target: Target, result: PushResult, now: number, wall: number): InstanceHealth {
     const { registration } = recipient;
     const health_before = registration.health;
+    if (result.is_stale === true) return health_before;
     const health = healthAfter(health_before, result, now, wall, this.#random());
     recipient.learn(target, health, result.outcome === 'gone', now);
     if (isSuccessAgain(health_before, registration.health)) this.#settlements.markSucceeded(recipient);

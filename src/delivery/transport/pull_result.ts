@@ -5,6 +5,7 @@ import type { Push, PushResult } from './transport.ts';
 
 /** After so many lost responses with a push, its attempt ends. */
 export const LOSSES_MAX = 3;
+export const LOST = `the response with the push was lost ${LOSSES_MAX} times`;
 
 /** The result of a push, as a machine reports it: the response of its runtime, or why there is no response. */
 export interface PullResult {
@@ -38,16 +39,9 @@ export function judgeReported(
   };
 }
 
-/** The result of a push for which no result was reported before its deadline. */
-export function unreported(ack_timeout_ms: number, duration_ms: number): PushResult {
-  const detail = `no result within ${Math.round(ack_timeout_ms / 1000)} s`;
-  return { ...emptyResult(duration_ms), outcome: 'timeout', detail };
-}
-
-/** The result of a push whose responses were lost as often as that may be. */
-export function notArrived(duration_ms: number): PushResult {
-  const detail = `the response with the push was lost ${LOSSES_MAX} times`;
-  return { ...emptyResult(duration_ms), outcome: 'timeout', detail };
+/** The result of a push whose machine reported nothing. */
+export function unreported(detail: string, duration_ms: number, is_stale: boolean): PushResult {
+  return { ...emptyResult(duration_ms), outcome: 'timeout', detail, ...(is_stale && { is_stale }) };
 }
 
 function emptyResult(duration_ms: number): Omit<PushResult, 'outcome' | 'detail'> {

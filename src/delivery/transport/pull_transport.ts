@@ -3,7 +3,7 @@ import type { Connection } from '../../domain/instance.ts';
 import { Problem, type ProblemCode } from '../../domain/problem.ts';
 import type { Clock, Timer } from '../clock.ts';
 import { TimerWheel } from '../timer_wheel.ts';
-import { judgeReported, notArrived, type PullResult, unreported } from './pull_result.ts';
+import { judgeReported, LOST, type PullResult, unreported } from './pull_result.ts';
 import { PullRoom } from './pull_room.ts';
 import {
   AwaitedResult,
@@ -21,8 +21,6 @@ import type { Push, PushResult, Transport, Way } from './transport.ts';
 
 /** The longest deadline for a result. */
 const DEADLINE_MS_MAX = 600_000;
-/** The most bytes of bodies in one response; a single push may be larger. */
-const RESPONSE_BYTES_MAX = 512 << 10;
 /**
  * How long a pull without a wait stays open at most, while the engine reads deliveries that may be for it. When the
  * machine pulled last, these deliveries may have been on disk only.
@@ -112,8 +110,7 @@ export class PullTransport implements Transport {
     instance.beginWait(pull);
     this.#waiting++;
     this.#wheel.add(pull, request.wait_ms || READ_MS_MAX);
-    const { too_many } = instance;
-    if (too_many !== null) this.#end(too_many, tooManyWait());
+    if (instance.too_many !== null) this.#end(instance.too_many, tooManyWait());
     this.#judge_timer ??= this.#clock.after(JUDGE_MS, () => this.#judgeAgain());
     this.#onReady(request.instance_id);
     if (this.#is_draining || request.wait_ms === 0) this.#closeSoon(pull);
@@ -138,8 +135,8 @@ export class PullTransport implements Transport {
   /** The response with these pushes broke off: see `PullingInstance.lose`. */
   lose(pushes: readonly HandedOut[]): void {
     for (const awaited of pushes as readonly AwaitedResult[]) {
-      const is_over = awaited.instance.lose(awaited);
-      this.#settle(awaited, is_over ? notArrived(this.#msSince(awaited)) : null);
+      if (awaited.instance.lose(awaited)) this.#timeOut(awaited, LOST);
+      else this.#settle(awaited, null);
     }
   }
 
@@ -166,8 +163,9 @@ export class PullTransport implements Transport {
   take(instance_id: string, result: PullResult): boolean {
     const awaited = this.#instances.get(instance_id)?.awaited(result.delivery_id) ?? null;
     if (awaited === null || awaited.attempt !== result.attempt) return false;
-    awaited.instance.arrived(awaited);
-    this.#settle(awaited, judgeReported(awaited.push, result, this.#msSince(awaited)));
+    const judged = judgeReported(awaited.push, result, this.#msSince(awaited));
+    awaited.instance.reported(awaited, judged.outcome === 'ok', this.#clock.now());
+    this.#settle(awaited, judged);
     return true;
   }
 
@@ -240,8 +238,7 @@ export class PullTransport implements Transport {
     const instance = this.#instances.get(push.instance_id);
     const pull = instance === undefined ? null : this.#takerOf(instance, way.updated_at);
     if (pull === null) return Promise.resolve(null);
-    const needs_another = pull.bytes + push.body.byteLength > RESPONSE_BYTES_MAX || pull.instance.goesAlone(push);
-    if (pull.pushes.length > 0 && needs_another) {
+    if (!pull.hasRoomFor(push)) {
       this.#end(pull, null);
       return this.push(push, way);
     }
@@ -369,8 +366,13 @@ export class PullTransport implements Transport {
   }
 
   readonly #onDeadline = (awaited: AwaitedResult): void => {
-    this.#settle(awaited, unreported(awaited.ack_timeout_ms, this.#msSince(awaited)));
+    this.#timeOut(awaited, `no result within ${Math.round(awaited.ack_timeout_ms / 1000)} s`);
   };
+
+  #timeOut(awaited: AwaitedResult, detail: string): void {
+    const is_stale = !awaited.instance.isNews(awaited, this.#wheel.turn);
+    this.#settle(awaited, unreported(detail, this.#msSince(awaited), is_stale));
+  }
 
   #giveBack(pushes: readonly AwaitedResult[]): void {
     for (const awaited of pushes) this.#settle(awaited, null);

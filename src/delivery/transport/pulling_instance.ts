@@ -14,6 +14,8 @@ import type { Push, PushResult } from './transport.ts';
 const WAITING_MAX = 16;
 const WAIT_AGAIN_S = 5;
 
+/** The most bytes of bodies in one response; a single push may be larger. */
+const RESPONSE_BYTES_MAX = 512 << 10;
 /** For how many deliveries of an instance the lost responses are counted: the latest ones. */
 const LOST_MAX = 256;
 
@@ -80,6 +82,12 @@ export class WaitingPull extends WheelEntry {
     this.request = request;
     this.instance = instance;
     this.#onTimeout = onTimeout;
+  }
+
+  /** Whether the response takes one more push; otherwise the push needs another response. */
+  hasRoomFor(push: Push): boolean {
+    if (this.pushes.length === 0) return true;
+    return this.bytes + push.body.byteLength <= RESPONSE_BYTES_MAX && !this.instance.goesAlone(push);
   }
 
   expire(): void {
@@ -155,6 +163,10 @@ export class PullingInstance extends WheelEntry {
   /** Null while the machine has nothing in hand, because most machines only wait. */
   #in_hand: Map<string, AwaitedResult> | null = null;
   #in_hand_bytes = 0;
+  /** When a success was last reported, on the steady clock. */
+  #succeeded_at = -Infinity;
+  /** The turn of the wheel in which a push last timed out. */
+  #timed_out_in = -1;
   /** How many responses with each delivery were lost since its attempt began; null while it is empty. */
   #losses: Map<string, number> | null = null;
   readonly #onIdle: (instance: PullingInstance) => void;
@@ -263,10 +275,21 @@ export class PullingInstance extends WheelEntry {
     return count === LOSSES_MAX;
   }
 
-  /** A response with this push has arrived. */
-  arrived({ delivery_id }: AwaitedResult): void {
+  /** The machine reported the result of a push, so a response with the push has arrived. */
+  reported({ delivery_id }: AwaitedResult, is_success: boolean, now: number): void {
+    if (is_success) this.#succeeded_at = now;
     this.#losses?.delete(delivery_id);
     if (this.#losses?.size === 0) this.#losses = null;
+  }
+
+  /**
+   * Whether a timeout is news of the instance. When a machine dies with pushes in hand, its successor may work long before
+   * their deadline, which they often have in common.
+   */
+  isNews({ started_at }: AwaitedResult, turn: number): boolean {
+    if (started_at < this.#succeeded_at || turn === this.#timed_out_in) return false;
+    this.#timed_out_in = turn;
+    return true;
   }
 
   /** Whether a push gets a response of its own, because a response with it was lost: so others are not lost with it. */

@@ -52,6 +52,8 @@ export interface PushResult {
   response_excerpt: string;
   /** The Retry-After header as received. */
   retry_after: string | null;
+  /** Whether the result is no news of the instance: the attempt counts for its delivery, and not for the health. */
+  is_stale?: true;
   /** The body of a success, for a push that keeps it. */
   kept_body?: KeptBody;
   /** For an instance with a runtime, the answers of its agents. The answers count whatever the outcome is. */
