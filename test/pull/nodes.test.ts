@@ -1,12 +1,15 @@
 /** Machines that pull at two nodes on one PostgreSQL: one node delivers to each instance, and both accept its pulls. */
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { randomBytes } from 'node:crypto';
+import { test, type TestContext } from 'node:test';
 import type { Instance } from '@convoke/sdk';
 import { Connection } from '../../src/store/postgres/connection/connection.ts';
+import { CuttingProxy } from '../support/cutting_proxy.ts';
+import { makeDatabase } from '../support/postgres.ts';
 import { PullingMachine, pullPath, pullsWaiting } from '../support/pulling.ts';
 import { startReceiver } from '../support/receiver.ts';
-import { assertProblem, instancePath, type Service } from '../support/service.ts';
-import { startTwoNodes } from '../support/two_nodes.ts';
+import { assertProblem, instancePath, type Service, startService } from '../support/service.ts';
+import { startTwoNodes, untilShared } from '../support/two_nodes.ts';
 import { beforeTimer, until } from '../support/wait.ts';
 
 /** How many machines there are: enough for each node to deliver to some of them. */
@@ -25,6 +28,18 @@ async function isWith(service: Service, { instance_id }: PullingMachine): Promis
   assertProblem(answer, 503, 'overloaded');
   assert.equal(answer.headers['retry-after'], '1');
   return false;
+}
+
+/** Starts two nodes, and a proxy through which the first one reaches the second. */
+async function startNodesApart(t: TestContext): Promise<[first: Service, second: Service, in_between: CuttingProxy]> {
+  const in_between = await CuttingProxy.start(0);
+  t.after(() => in_between.close());
+  const settings = { database_url: await makeDatabase(), encryption_key: randomBytes(32).toString('base64') };
+  const first = await startService(t, settings);
+  const second = await startService(t, { ...settings, advertised_url: `http://127.0.0.1:${in_between.port}` });
+  in_between.to_port = Number(new URL(second.url).port);
+  await untilShared(first);
+  return [first, second, in_between];
 }
 
 test('a page with a session pulls at either node, whichever of them delivers to the instance', async (t) => {
@@ -120,6 +135,41 @@ test('a pull goes to no address that a node has not signed, and to none when the
     () => elsewhere.ask({ wait_s: 0 }),
     ({ status }) => status === 200,
   );
+});
+
+test('a push whose response reached the other node, and not the client that left, was not handed out', async (t) => {
+  const [first, second, in_between] = await startNodesApart(t);
+  const machines = await Promise.all(Array.from({ length: MACHINES }, () => PullingMachine.start(first, [])));
+  const here = await Promise.all(machines.map((machine) => isWith(first, machine)));
+  const machine = machines[here.indexOf(false)]!;
+  const meeting_id = first.name('meeting');
+  await first.join(meeting_id, machine.instance_id, ['a']);
+  let lost = 0;
+  in_between.onAnswer = (bytes) => (bytes.includes('"pushes":[{') && lost++ === 0 ? 'swallow' : 'pass');
+  const leaving = new AbortController();
+  const left = fetch(first.url + pullPath(machine.instance_id), {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ wait_s: 60 }),
+    signal: leaving.signal,
+  });
+  await until(
+    'the pull',
+    () => pullsWaiting(second),
+    (pulls) => pulls === 1,
+  );
+  const sent = await first.send(meeting_id, { content: 'to whoever pulls' });
+  await until(
+    'the response to be lost between the nodes',
+    () => lost,
+    (count) => count === 1,
+  );
+  leaving.abort();
+  await assert.rejects(left);
+  const push = await machine.next({ wait_s: 10 });
+  assert.equal(push.attempt, 1);
+  await machine.report(push);
+  assert.equal((await first.settled(sent)).attempt_count, 1);
 });
 
 test('a revoked key ends a pull that was forwarded, within a second', async (t) => {

@@ -11,12 +11,17 @@ export async function startTwoNodes(t: TestContext): Promise<[first: Service, se
   const settings = { database_url, encryption_key: randomBytes(32).toString('base64') };
   const first = await startService(t, settings);
   const second = await startService(t, settings);
+  await untilShared(first);
+  return [first, second, database_url];
+}
+
+/** Waits until each of two nodes has half of the partitions. */
+export async function untilShared(node: Service): Promise<void> {
   await until(
     'an even share',
-    async () => (await first.get<{ data: ServiceNode[] }>('/api/v1/nodes/')).body.data,
+    async () => (await node.get<{ data: ServiceNode[] }>('/api/v1/nodes/')).body.data,
     (nodes) => nodes.length === 2 && nodes.every(({ partitions }) => partitions === 32),
   );
-  return [first, second, database_url];
 }
 
 /** Waits until a node knows a key that another node made, and that requests need a key. */

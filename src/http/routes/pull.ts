@@ -1,4 +1,5 @@
 import type { FastifyReply } from 'fastify';
+import { randomUUID } from 'node:crypto';
 import type { ServerResponse } from 'node:http';
 import { FORWARDED_HEADER, type PullForwarder } from '../../delivery/cluster/pull_forwarder.ts';
 import type { Engine } from '../../delivery/engine.ts';
@@ -170,16 +171,29 @@ async function forward({ pull_forwarder, limits, connections }: Context, request
   let made_room = false;
   const passed_on = PASSED_ON.map((name) => [name, headers[name]]).filter(([, value]) => typeof value === 'string');
   raw.socket.setTimeout(QUIET_MS);
+  const from = {
+    instance_id: params.instance_id,
+    headers: Object.fromEntries(passed_on) as Record<string, string>,
+    address: limits.addressOf(request),
+  };
+  const own_name = body.pull_id === undefined ? randomUUID() : null;
+  let has_response = false;
   const forwarded = pull_forwarder.forward(
-    {
-      instance_id: params.instance_id,
-      body: JSON.stringify(body),
-      headers: Object.fromEntries(passed_on) as Record<string, string>,
-      address: limits.addressOf(request),
-      wait_ms: (body.wait_s ?? WAIT_S) * 1000,
-    },
+    { ...from, body: JSON.stringify({ pull_id: own_name, ...body }), wait_ms: (body.wait_s ?? WAIT_S) * 1000 },
     (cancel) => {
-      onClosed(reply.raw, cancel);
+      onClosed(reply.raw, () => {
+        cancel();
+        // A client that named its request makes it again under this name, and so takes back its pushes itself.
+        if (own_name === null || (has_response && isWritten(reply.raw))) return;
+        // The other node may have written a response that did not reach the client.
+        const take_back = JSON.stringify({ pull_id: own_name, max: 0 });
+        const ended = pull_forwarder.forward({ ...from, body: take_back, wait_ms: 0 }, () => {});
+        // When the store does not respond, the push waits for its deadline.
+        ended.then(
+          (response) => response?.resume(),
+          () => {},
+        );
+      });
       const makeRoom = (): void => {
         made_room = true;
         cancel();
@@ -199,6 +213,7 @@ async function forward({ pull_forwarder, limits, connections }: Context, request
     if (pull_forwarder.is_draining && !brings_results) return { pushes: [], results: [] };
     throw holderNotReached();
   }
+  has_response = true;
   for (const name of PASSED_BACK) {
     const value = response.headers[name];
     if (value !== undefined) void reply.header(name, value);
