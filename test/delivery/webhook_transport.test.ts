@@ -33,6 +33,7 @@ import { beforeTimer, until, WAIT_MS_MAX } from '../support/wait.ts';
 const SHORT_DEADLINE_MS = 1000;
 /** The promise: the deadline is 5 s, and every attempt ends within 5.1 s. */
 const LATE_MS_MAX = 100;
+const CONTINUE = 'HTTP/1.1 100 Continue\r\n\r\n';
 const OK = 'HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok';
 
 const policyOf = (mode: EgressMode, ...allow: string[]): EgressPolicy => ({
@@ -297,6 +298,22 @@ const HOSTILE: Hostile[] = [
       ]),
     outcome: 'ok',
     status_code: 200,
+    at_once: true,
+  },
+  {
+    does: 'answers 100, 103 and 100 in pieces of five bytes and then 200',
+    script: (socket) =>
+      drip(socket, `${CONTINUE}HTTP/1.1 103 Early Hints\r\n\r\n${CONTINUE}${OK}`.match(/.{1,5}/gs) as string[]),
+    outcome: 'ok',
+    status_code: 200,
+    at_once: true,
+  },
+  {
+    does: 'answers with less than a status line, which is no HTTP',
+    script: (socket) => socket.write('HTTP/2 1'),
+    outcome: 'broken_response',
+    status_code: null,
+    detail: /was not HTTP/,
     at_once: true,
   },
   {
