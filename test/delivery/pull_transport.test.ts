@@ -224,6 +224,7 @@ describe('the way out for machines that pull', () => {
     assert.deepEqual(await keptOf(replyOf('x'.repeat(70_000)).slice(0, RESPONSE_BYTES_MAX)), lost);
     const longest = replyOf('x'.repeat(RESPONSE_BYTES_MAX - replyOf('').length));
     for (const text of [longest, 'x'.repeat(60_000), 'ok']) assert.deepEqual(await keptOf(text), { text });
+    assert.deepEqual(await keptOf(`\ufeff${replyOf('x')}`), { text: replyOf('x') }, 'without its byte order mark');
   });
 
   test('ends a pull that still waits when it is made again, so that no push goes to a dead connection', async () => {

@@ -1124,6 +1124,17 @@ test('an answer that had arrived counts, though this process was too busy to rea
   assert.ok(result.duration_ms > deadline_ms);
 });
 
+test('a body that is kept is text without its byte order mark, or lost with the reason', async (t) => {
+  const text = '{"reply":"hé"}';
+  const keptOf = async (body: Buffer): Promise<PushResult['kept_body']> => {
+    const receiver = await httpMachine(t, (_, response) => response.end(body));
+    return (await transportFor(t).push(pushTo(receiver.url, { keeps_body: true }))).kept_body;
+  };
+  for (const body of [text, `\ufeff${text}`]) assert.deepEqual(await keptOf(Buffer.from(body)), { text });
+  const lost = { lost: 'the body of the response is not UTF-8: it is compressed, or has another charset' };
+  for (const body of [Buffer.from(text, 'latin1'), gzipSync(text)]) assert.deepEqual(await keptOf(body), lost);
+});
+
 test('the streams of runtimes that arrive at a time have 32 MiB, and leave room for every other response', async (t) => {
   const held: ServerResponse[] = [];
   t.after(() => held.forEach((response) => response.end()));

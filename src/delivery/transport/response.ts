@@ -13,6 +13,7 @@ export const RESPONSE_BYTES_MAX = 64 * 1024;
  */
 export const RAW_BYTES_OF_BODY = 2;
 const tooLong = (bytes_max: number): string => `the body of the response was over ${bytes_max / 1024} KiB`;
+const NOT_UTF8 = 'the body of the response is not UTF-8: it is compressed, or has another charset';
 /** The most bytes of bodies in one `KeptBodies`. A body counts until the push has its result. */
 const KEPT_BYTES_MAX = 32 << 20;
 const CHARACTER_BYTES_MAX = 4;
@@ -96,7 +97,7 @@ export class ResponseBody {
     if (late !== null) return { lost: `the body of the response did not arrive whole ${late}`, is_late: true };
     if (!is_complete) return { lost: 'the body of the response did not arrive whole' };
     const bytes = Buffer.concat(this.#parts ?? []);
-    return { text: isUtf8(bytes) ? bytes.toString() : '' };
+    return isUtf8(bytes) ? { text: withoutMark(bytes.toString()) } : { lost: NOT_UTF8 };
   }
 }
 
@@ -106,7 +107,13 @@ export class ResponseBody {
  */
 export function reportedBody(body: string): KeptBody {
   const may_be_cut = Buffer.byteLength(body) > RESPONSE_BYTES_MAX - CHARACTER_BYTES_MAX;
-  return may_be_cut && !isJson(body) ? { lost: tooLong(RESPONSE_BYTES_MAX) } : { text: body };
+  const text = withoutMark(body);
+  return may_be_cut && !isJson(text) ? { lost: tooLong(RESPONSE_BYTES_MAX) } : { text };
+}
+
+/** .NET and others begin a text with a byte order mark, which is no JSON. */
+function withoutMark(text: string): string {
+  return text.startsWith('\ufeff') ? text.slice(1) : text;
 }
 
 function isJson(text: string): boolean {
