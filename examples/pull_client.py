@@ -2,7 +2,8 @@
 
     python3 examples/pull_client.py anna standup-42
 
-CONVOKE_URL and CONVOKE_API_KEY say where the service is, and who this is.
+CONVOKE_URL and CONVOKE_API_KEY say where the service is, and who this is. With WEBHOOK_SECRET (whsec_ and the base64 of
+32 random bytes) it verifies each push. Give the same secret at every start, and to every copy of this program.
 """
 import base64
 import collections
@@ -23,6 +24,7 @@ import urllib.request
 
 URL = os.environ.get("CONVOKE_URL", "http://127.0.0.1:8080").rstrip("/")
 API_KEY = os.environ.get("CONVOKE_API_KEY", "")
+SECRET = os.environ.get("WEBHOOK_SECRET")
 WAIT_S = 30
 DONE_MAX = 10_000
 
@@ -103,7 +105,7 @@ def result_of(push, secret, done, agent):
     """What the service learns of a push: a status, and a reply in the body."""
     headers, body = push["headers"], push["body"].encode()
     about = {"delivery_id": push["delivery_id"], "attempt": push["attempt"]}
-    if not is_genuine(secret, headers, body):
+    if secret is not None and not is_genuine(secret, headers, body):
         return about | {"status_code": 401}
     # Otherwise the result was lost on the way, and the agent has already run.
     if push["delivery_id"] not in done:
@@ -118,12 +120,14 @@ def result_of(push, secret, done, agent):
     return about | done[push["delivery_id"]]
 
 
-def serve(agent_id, meeting_ids, agent):
-    secret = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
-    about = {"instance_id": agent_id, "instance_name": agent_id, "agent_ids": [agent_id], "webhook_secret": secret}
+def serve(agent_id, meeting_ids, agent, secret=SECRET):
+    about = {"instance_id": agent_id, "instance_name": agent_id, "agent_ids": [agent_id]}
+    # Without a secret the service keeps the one that it has. A new one at each start would
+    # make another copy of this program refuse every push.
+    known = {} if secret is None else {"webhook_secret": secret}
 
     def enter():
-        insist("register/", about | {"transport": "pull", "replies": True})
+        insist("register/", about | known | {"transport": "pull", "replies": True})
         for meeting_id in meeting_ids:
             insist("join-meeting/", {"instance_id": agent_id, "meeting_id": meeting_id, "agent_ids": [agent_id]})
         print(f"{agent_id} pulls", flush=True)

@@ -1,6 +1,7 @@
 /** examples/pull_client.py: with docs/pull.md alone, one can write a client in another language. */
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
@@ -8,6 +9,7 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { test } from 'node:test';
 import { ConvokeClient, type InviteWithLink, type MessagePage } from '@convoke/sdk';
+import { pullsWaiting } from '../support/pulling.ts';
 import { freePort } from '../support/free_port.ts';
 import { instancePath, messagesPath, startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
@@ -82,6 +84,38 @@ test(
         ['anna', data[0]?.message_id, { content: 'You said: four' }],
       ],
     );
+  },
+);
+
+test(
+  'a second copy of the client, or one that starts again, makes the first one refuse no push',
+  { skip },
+  async (t) => {
+    const service = await startService(t);
+    const WEBHOOK_SECRET = `whsec_${randomBytes(32).toString('base64')}`;
+    for (const [agent_id, secret] of [
+      ['anna', {}],
+      ['ben', { WEBHOOK_SECRET }],
+    ] as const) {
+      for (let copy = 1; copy <= 2; copy++) {
+        const client = spawn('python3', ['-B', `${EXAMPLES}pull_client.py`, agent_id, `of ${agent_id}`], {
+          env: { ...process.env, CONVOKE_URL: service.url, ...secret },
+          stdio: ['ignore', 'pipe', 'inherit'],
+        });
+        t.after(() => client.kill('SIGKILL'));
+        await once(createInterface({ input: client.stdout }), 'line');
+        await until(
+          'the client to pull',
+          () => pullsWaiting(service),
+          (waiting) => waiting === (agent_id === 'anna' ? copy : 2 + copy),
+        );
+      }
+      // The copies take turns.
+      for (const content of ['one', 'two', 'three', 'four']) {
+        const sent = await service.send(`of ${agent_id}`, { content });
+        assert.equal((await service.settled(sent)).attempt_count, 1);
+      }
+    }
   },
 );
 
