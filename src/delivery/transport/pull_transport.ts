@@ -247,8 +247,7 @@ export class PullTransport implements Transport {
 
   #handOut(pull: WaitingPull, push: Push, ack_timeout_ms: number, resolve: (result: PushResult | null) => void): void {
     const { instance } = pull;
-    // The same delivery. While the machine had it in hand as one aside, the store went back to a state in which it was
-    // in its lane.
+    // The same delivery: in hand as one aside, and in its lane again because the store went back.
     const earlier = instance.awaited(deliveryIdOf(push));
     if (earlier !== null) this.#settle(earlier, null);
     const times = { started_at: this.#clock.now(), deadline_at: this.#clock.wall() + ack_timeout_ms, ack_timeout_ms };
