@@ -14,6 +14,7 @@ CREATE TABLE api_keys (
   revoked_at bigint,
   last_used_at bigint,
   change_no bigint NOT NULL,
+  earlier_tokens text,
   PRIMARY KEY (key_id)
 );
 
@@ -160,6 +161,7 @@ CREATE TABLE instances (
   has_rules smallint NOT NULL DEFAULT 0,
   health_since bigint,
   lease_until bigint,
+  earlier_secrets text,
   PRIMARY KEY (instance_id),
   CHECK ((json_typeof((agent_ids)::json) = 'array'::text)) NOT VALID
 ) WITH (fillfactor=50, autovacuum_vacuum_scale_factor=0.05);

@@ -14,7 +14,7 @@ CREATE TABLE api_keys (
   revoked_at INTEGER,
   last_used_at INTEGER,
   change_no INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
+, earlier_tokens TEXT) STRICT, WITHOUT ROWID;
 
 CREATE TRIGGER audit_log_grows_at_its_end BEFORE INSERT ON audit_log
 WHEN NEW.seq IS NOT (SELECT coalesce(max(seq), 0) + 1 FROM audit_log) BEGIN
@@ -143,7 +143,7 @@ CREATE TABLE instances (
   last_seen_at INTEGER,
   created_at INTEGER NOT NULL,
   updated_at INTEGER NOT NULL
-, owner_key_id TEXT, first_no INTEGER NOT NULL DEFAULT 0, transport TEXT NOT NULL DEFAULT 'webhook', ack_timeout_s INTEGER NOT NULL DEFAULT 30, connected_since INTEGER, connected_address TEXT, connected_client TEXT, connected_epoch INTEGER, replies INTEGER NOT NULL DEFAULT 0, timeout_s INTEGER NOT NULL DEFAULT 5, runtime TEXT, has_rules INTEGER NOT NULL DEFAULT 0, health_since INTEGER, lease_until INTEGER) STRICT, WITHOUT ROWID;
+, owner_key_id TEXT, first_no INTEGER NOT NULL DEFAULT 0, transport TEXT NOT NULL DEFAULT 'webhook', ack_timeout_s INTEGER NOT NULL DEFAULT 30, connected_since INTEGER, connected_address TEXT, connected_client TEXT, connected_epoch INTEGER, replies INTEGER NOT NULL DEFAULT 0, timeout_s INTEGER NOT NULL DEFAULT 5, runtime TEXT, has_rules INTEGER NOT NULL DEFAULT 0, health_since INTEGER, lease_until INTEGER, earlier_secrets TEXT) STRICT, WITHOUT ROWID;
 
 CREATE INDEX instances_of_owner ON instances (owner_key_id) WHERE owner_key_id IS NOT NULL;
 

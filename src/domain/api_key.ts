@@ -1,4 +1,5 @@
 import { hash } from 'node:crypto';
+import { type Earlier, holding } from './rotation.ts';
 
 /** The rights that a key may have. `admin` includes the other rights. */
 export const SCOPES = ['admin', 'send', 'read', 'instance'] as const;
@@ -15,9 +16,8 @@ export interface ApiKey {
   instance_id: string | null;
   /** See `digestOf`. */
   digest: string;
-  /** The digest of the token before a rotation. That token is valid until `previous_until`. */
-  previous_digest: string | null;
-  previous_until: number | null;
+  /** The digests of the tokens before the last rotations, the newest first. */
+  earlier_tokens: Earlier[];
   created_at: number;
   expires_at: number | null;
   revoked_at: number | null;
@@ -89,18 +89,19 @@ export function isActive({ revoked_at, expires_at }: ApiKey, wall_ms: number): b
 }
 
 /** The digests of the tokens that work at a time, as far as rotations decide that. The current one is the first. */
-export function validDigests({ digest, previous_digest, previous_until }: ApiKey, wall_ms: number): string[] {
-  return previous_digest !== null && wall_ms < (previous_until ?? 0) ? [digest, previous_digest] : [digest];
+export function validDigests({ digest, earlier_tokens }: ApiKey, wall_ms: number): string[] {
+  return [digest, ...holding(earlier_tokens, wall_ms).map(({ value }) => value)];
 }
 
 /**
  * When a token of a key ends, as far as that is known: Infinity for never, `wall_ms` for a token that does not work now.
  */
 export function tokenEnd(key: ApiKey, token_digest: string | null, wall_ms: number): number {
-  const { digest, previous_until, expires_at } = key;
-  const works = isActive(key, wall_ms) && validDigests(key, wall_ms).some((valid) => valid === token_digest);
-  if (!works) return wall_ms;
-  return Math.min(expires_at ?? Infinity, token_digest === digest ? Infinity : (previous_until ?? wall_ms));
+  if (!isActive(key, wall_ms)) return wall_ms;
+  const { digest, earlier_tokens, expires_at } = key;
+  const earlier = holding(earlier_tokens, wall_ms).find(({ value }) => value === token_digest);
+  const until = token_digest === digest ? Infinity : (earlier?.until ?? wall_ms);
+  return Math.min(expires_at ?? Infinity, until);
 }
 
 /** Whether a key can make other keys and never expires. At least one such key must remain. */

@@ -1,4 +1,5 @@
 import type { Outcome, SuccessStatuses } from './outcome.ts';
+import type { Earlier } from './rotation.ts';
 import type { RuntimeSettings } from './runtimes/runtimes.ts';
 
 export const HEALTH = ['unknown', 'up', 'failing', 'down'] as const;
@@ -85,9 +86,8 @@ export interface Instance extends InstanceHealth {
   webhook_url: string;
   webhook_headers: Record<string, string>;
   webhook_secret: string;
-  /** The secret before a rotation. Until `previous_secret_until`, pushes are signed with it too. */
-  previous_secret: string | null;
-  previous_secret_until: number | null;
+  /** The secrets before the last rotations, the newest first. Until they end, pushes are signed with them too. */
+  earlier_secrets: Earlier[];
   success_statuses: SuccessStatuses;
   /** Whether the instance may reply in its response to a push. Replies are sent in the meeting: see domain/reply.ts. */
   replies: boolean;

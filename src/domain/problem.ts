@@ -180,6 +180,12 @@ export const PROBLEMS = {
     title: 'This API key is revoked or has expired',
     advice: 'Such a key cannot be rotated. Make a new key instead.',
   },
+  overlaps_in_progress: {
+    status: 409,
+    title: 'Too many earlier tokens or secrets still work',
+    advice:
+      'Each rotation with an overlap leaves one more. Rotate again when the first of them has ended, or with overlap_seconds 0, which ends all of them at once.',
+  },
   idempotency_key_reused: {
     status: 409,
     title: 'This Idempotency-Key was used for another message',

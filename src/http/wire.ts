@@ -2,7 +2,8 @@
 import { seesResponsesOf, type Visibility } from '../domain/access.ts';
 import { advised, withoutResponse } from '../domain/advice.ts';
 import type { ApiKey } from '../domain/api_key.ts';
-import { healthOf, isSwitchedOn } from '../domain/instance.ts';
+import type { Earlier } from '../domain/rotation.ts';
+import { healthOf, type Instance, isSwitchedOn } from '../domain/instance.ts';
 import { type Invite, inviteState } from '../domain/invite.ts';
 import { type GuardLimits, limitsInForce } from '../domain/guard_rule.ts';
 import { TIMEOUT_S } from '../domain/runtimes/runtimes.ts';
@@ -16,7 +17,7 @@ import type { MeetingInstance, MeetingRow, Membership } from '../store/contract/
 import type { NodeRow } from '../store/contract/cluster.ts';
 import type { ApiKeySchema } from './schemas/api_keys.ts';
 import type { DeliverySchema, DeliveryWithAttemptsSchema } from './schemas/deliveries.ts';
-import type { InstanceSchema } from './schemas/instances.ts';
+import type { InstanceSchema, RotatedSecretSchema } from './schemas/instances.ts';
 import type { InviteSchema } from './schemas/invites.ts';
 import type { MeetingInstanceSchema, MeetingSchema, MembershipSchema } from './schemas/meetings.ts';
 import type { SentMessageSchema } from './schemas/sends.ts';
@@ -87,7 +88,21 @@ export function wireApiKey(key: ApiKey): Static<typeof ApiKeySchema> {
     expires_at: isoTimeOrNull(key.expires_at),
     revoked_at: isoTimeOrNull(key.revoked_at),
     last_used_at: isoTimeOrNull(key.last_used_at),
-    previous_token_expires_at: isoTimeOrNull(key.previous_until),
+    previous_token_expires_at: isoTimeOrNull(key.earlier_tokens[0]?.until ?? null),
+    earlier_tokens_expire_at: endsBeforePrevious(key.earlier_tokens),
+  };
+}
+
+/** When the tokens or secrets before the previous one end. */
+function endsBeforePrevious([, ...before]: readonly Earlier[]): string[] {
+  return before.map(({ until }) => isoTime(until));
+}
+
+export function wireRotatedSecret({ webhook_secret, earlier_secrets }: Instance): Static<typeof RotatedSecretSchema> {
+  return {
+    webhook_secret,
+    previous_secret_expires_at: isoTime(earlier_secrets[0]?.until ?? 0),
+    earlier_secrets_expire_at: endsBeforePrevious(earlier_secrets),
   };
 }
 

@@ -344,10 +344,21 @@ const ENDS: End[] = [
     by_session: 'session_ended',
   },
   {
-    name: 'a key is rotated twice, with an overlap: the token before the last two is none',
+    name: 'a key is rotated without overlap, in the overlap of an earlier rotation',
     end: async (house, key) => {
       await rotate(house, key, 3600);
+      await rotate(house, key, 0);
+    },
+    by_key: 'api_key_unknown',
+    by_session: 'session_ended',
+  },
+  {
+    name: 'the overlap of a rotation ends, and not before, though the key was rotated again',
+    end: async (house, key) => {
       await rotate(house, key, 3600);
+      await rotate(house, key, 7200);
+      assert.equal(codeOf(await ask(house.there, bearer(key.token))), 'taken', 'while it lasts');
+      house.clock.step(HOUR_MS + 1);
     },
     by_key: 'api_key_unknown',
     by_session: 'session_ended',

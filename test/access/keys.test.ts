@@ -297,6 +297,45 @@ describe('a rotation', () => {
     assert.equal(await answerTo(service, key.token), '200');
   });
 
+  const rotate = (service: Service, key_id: string, overlap_seconds: number) =>
+    service.post<ApiKeyWithToken & { code: string; detail: string }>(`/api/v1/keys/${key_id}/rotate/`, {
+      overlap_seconds,
+    });
+
+  test('within the overlap of another lets every earlier token work until its own end', async (t) => {
+    const clock = new SetClock();
+    const { service, key: second, previous: first } = await rotated(t, 3600, clock);
+    clock.step(MINUTE);
+    const { body: third } = await rotate(service, second.key_id, 1800);
+    assert.deepEqual(third.earlier_tokens_expire_at, [second.previous_token_expires_at]);
+    const works = () => Promise.all([first, second.token, third.token].map((token) => answerTo(service, token)));
+    assert.deepEqual(await works(), ['200', '200', '200']);
+    clock.step(30 * MINUTE);
+    assert.deepEqual(await works(), ['200', 'api_key_unknown', '200']);
+    clock.step(29 * MINUTE);
+    assert.deepEqual(await works(), ['api_key_unknown', 'api_key_unknown', '200']);
+  });
+
+  test('is refused while four earlier tokens work, and without overlap ends them all', async (t) => {
+    const { service, key, previous } = await rotated(t, 3600);
+    const tokens = [previous, key.token];
+    for (let n = 0; n < 3; n++) tokens.push((await rotate(service, key.key_id, 7200)).body.token);
+    const refused = await rotate(service, key.key_id, 7200);
+    assert.deepEqual([refused.status, refused.body.code], [409, 'overlaps_in_progress']);
+    assert.match(refused.body.detail, new RegExp(key.previous_token_expires_at!.replace('.', String.raw`\.`)));
+    const works = () => Promise.all(tokens.map((token) => answerTo(service, token)));
+    assert.deepEqual(
+      await works(),
+      Array.from({ length: 5 }, () => '200'),
+    );
+    const { body: last } = await rotate(service, key.key_id, 0);
+    assert.deepEqual(
+      await works(),
+      Array.from({ length: 5 }, () => 'api_key_unknown'),
+    );
+    assert.equal(await answerTo(service, last.token), '200');
+  });
+
   test('leaves no token of a key that is revoked', async (t) => {
     const { service, key, previous } = await rotated(t, 3600);
     await service.request('DELETE', `/api/v1/keys/${key.key_id}/`);

@@ -278,6 +278,21 @@ describe('the signature of a push:', { concurrency: true }, () => {
     assert.throws(() => verify(request, newSecret()));
   });
 
+  test('while two rotations overlap, every secret verifies, and the response says until when', async (t) => {
+    const meeting_id = service.name('meeting');
+    const { instance_id, webhook_secret: first, receiver } = await service.member(t, meeting_id);
+    const second = await rotate(service, instance_id);
+    const third = await rotate(service, instance_id, { overlap_seconds: 60 });
+    assert.deepEqual(third.earlier_secrets_expire_at, [second.previous_secret_expires_at]);
+    await service.send(meeting_id, {});
+    const request = await receiver.next();
+    assert.equal(headerOf(request, 'webhook-signature').split(' ').length, 3);
+    for (const secret of [first, second.webhook_secret, third.webhook_secret]) verify(request, secret);
+    await rotate(service, instance_id, { overlap_seconds: 0 });
+    await service.send(meeting_id, {});
+    assert.equal(headerOf(await receiver.next(), 'webhook-signature').split(' ').length, 1);
+  });
+
   test('without overlap only the new secret signs', async (t) => {
     const meeting_id = service.name('meeting');
     const { instance_id, webhook_secret: previous, receiver } = await service.member(t, meeting_id);

@@ -20,8 +20,7 @@ const WAY = {
   runtime: null,
   headers: {},
   secret: '',
-  previous_secret: null,
-  previous_secret_until: 0,
+  earlier_secrets: [],
   keys: null,
   updated_at: 1,
 } as const;

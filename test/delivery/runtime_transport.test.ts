@@ -37,8 +37,7 @@ const wayOf = (runtime: RuntimeSettings): Way => ({
   headers: {},
   updated_at: 1,
   secret: '',
-  previous_secret: null,
-  previous_secret_until: 0,
+  earlier_secrets: [],
   keys: null,
 });
 

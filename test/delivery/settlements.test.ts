@@ -125,7 +125,12 @@ function recipients(clock: VirtualClock, count: number): Recipient[] {
   return Array.from({ length: count }, (_, i) => {
     const recipient = new Recipient(`i${i}`, partitions.of(`i${i}`)!);
     recipient.replace(
-      { ...NO_HEALTH, webhook_url: 'http://127.0.0.1:9/', webhook_secret: SECRET, previous_secret: null } as Instance,
+      {
+        ...NO_HEALTH,
+        webhook_url: 'http://127.0.0.1:9/',
+        webhook_secret: SECRET,
+        earlier_secrets: [],
+      } as Partial<Instance> as Instance,
       0,
     );
     return recipient;

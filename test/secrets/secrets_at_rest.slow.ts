@@ -14,6 +14,8 @@ import { encrypt, makeDataKey } from '../../src/store/secrets/secret_cipher.ts';
 import { Database } from '../../src/store/sqlite/database.ts';
 import { instanceOperations } from '../../src/store/sqlite/instances.ts';
 import { MIGRATIONS } from '../../src/store/sqlite/migrations.ts';
+import type { Instance } from '../../src/domain/instance.ts';
+import { SECRET_COLUMNS } from '../../src/store/secrets/instance_secrets.ts';
 import { NumberSource } from '../../src/domain/id.ts';
 import { Recipients } from '../../src/store/sqlite/meeting_recipients.ts';
 import { openSqliteStore } from '../../src/store/sqlite/open.ts';
@@ -103,6 +105,10 @@ function sealedOf(file: string, instance_id: string, column: string): string {
   return (row as { text: string }).text;
 }
 
+function secretsBefore(instance: Instance | undefined): string[] {
+  return instance?.earlier_secrets.map(({ value }) => value) ?? [];
+}
+
 describe('in the file', () => {
   test('no secret is legible: given, made, previous, nor a header; neither while it is open nor later', async (t) => {
     const file = temporaryFile(t);
@@ -114,9 +120,12 @@ describe('in the file', () => {
     const new_header = canary('patched');
     for (const each of [given, made, rotated]) await store.instances.register(each, WALL);
     await store.instances.rotateSecret('rotated', new_secret, 60_000, WALL);
+    const newest_secret = makeSecret();
+    await store.instances.rotateSecret('rotated', newest_secret, 60_000, WALL);
     await store.instances.patch('given', { webhook_headers: { 'x-key': new_header } }, WALL);
 
-    const secrets = [given.webhook_secret!, made.new_secret, rotated.webhook_secret!, new_secret, new_header];
+    const secrets = [given.webhook_secret!, made.new_secret, rotated.webhook_secret!, new_secret, newest_secret];
+    secrets.push(new_header);
     secrets.push(...[given, made, rotated].flatMap((each) => [bearerOf(each), optionOf(each)]));
     assert.deepEqual(legible(file, secrets), []);
     await store.close();
@@ -127,7 +136,7 @@ describe('in the file', () => {
     assert.deepEqual(a?.webhook_headers, { 'x-key': new_header });
     assert.deepEqual(a?.runtime, given.runtime);
     assert.equal(b?.webhook_secret, made.new_secret);
-    assert.deepEqual([c?.webhook_secret, c?.previous_secret], [new_secret, rotated.webhook_secret]);
+    assert.deepEqual([c?.webhook_secret, ...secretsBefore(c)], [newest_secret, new_secret, rotated.webhook_secret]);
   });
 
   test('control: with the cipher taken out, each of them is found', (t) => {
@@ -154,15 +163,15 @@ describe('in the file', () => {
 
     const kept = registrationOf('i', { webhook_secret: undefined, webhook_headers: undefined });
     const { instance } = await store.instances.register(kept, WALL);
-    assert.deepEqual([instance.webhook_secret, instance.previous_secret], [second, first.webhook_secret]);
+    assert.deepEqual([instance.webhook_secret, ...secretsBefore(instance)], [second, first.webhook_secret]);
     assert.deepEqual(instance.webhook_headers, first.webhook_headers);
 
     const same = await store.instances.register({ ...kept, webhook_secret: second }, WALL);
-    assert.equal(same.instance.previous_secret, first.webhook_secret, 'the same secret is no new one');
+    assert.deepEqual(secretsBefore(same.instance), [first.webhook_secret], 'the same secret is no new one');
 
     const third = makeSecret();
     const replaced = await store.instances.register({ ...kept, webhook_secret: third, webhook_headers: {} }, WALL);
-    assert.deepEqual([replaced.instance.webhook_secret, replaced.instance.previous_secret], [third, null]);
+    assert.deepEqual([replaced.instance.webhook_secret, ...secretsBefore(replaced.instance)], [third]);
     assert.deepEqual(replaced.instance.webhook_headers, {});
   });
 
@@ -319,7 +328,7 @@ describe('changing the key', () => {
     const store = await openStore(t, file, keys);
     const registrations = Array.from({ length: COUNT }, (_, i) => registrationOf(`i${i}`));
     await Promise.all(registrations.map((each) => store.instances.register(each, WALL)));
-    await store.instances.rotateSecret('i7', makeSecret(), 60_000, WALL);
+    for (const secret of [makeSecret(), makeSecret()]) await store.instances.rotateSecret('i7', secret, 60_000, WALL);
     return { file, store, registrations };
   }
 
@@ -343,7 +352,7 @@ describe('changing the key', () => {
     for (const { instance_id, webhook_headers, webhook_secret } of registrations) {
       const found = instances.find((each) => each.instance_id === instance_id);
       assert.deepEqual(found?.webhook_headers, webhook_headers);
-      const secrets = [found?.webhook_secret, found?.previous_secret];
+      const secrets = [found?.webhook_secret, ...secretsBefore(found)];
       assert.ok(secrets.includes(webhook_secret), instance_id);
     }
   }
@@ -367,7 +376,7 @@ describe('changing the key', () => {
     assert.equal(keyLines(file).length, 1);
     assert.notEqual(keyLines(file)[0], old_key);
     assert.equal(statSync(join(dirname(file), KEY_FILE)).mode & 0o777, 0o600);
-    for (const column of ['webhook_headers', 'webhook_secret', 'previous_secret', 'runtime']) {
+    for (const column of SECRET_COLUMNS) {
       assert.ok(sealedOf(file, 'i7', column).startsWith(`v1.${after.key_id}.`), column);
     }
     await assertAllOpen(await openStore(t, file), registrations);
@@ -582,10 +591,10 @@ describe('a file of the previous version', () => {
     assert.deepEqual(legible(file, [...secretsOf(current), ...gone]), []);
     const instances = await store.instances.load(current.map(({ instance_id }) => instance_id));
     assert.equal(instances.length, COUNT);
-    for (const { instance_id, webhook_secret, previous_secret, webhook_headers } of instances) {
+    for (const { instance_id, webhook_secret, earlier_secrets, webhook_headers } of instances) {
       const previous = current.find((each) => each.instance_id === instance_id)!;
       assert.deepEqual(
-        [webhook_secret, previous_secret, webhook_headers],
+        [webhook_secret, earlier_secrets[0]?.value, webhook_headers],
         [previous.webhook_secret, previous.new_secret, previous.webhook_headers],
       );
     }

@@ -23,6 +23,7 @@ import type { Attempt } from '../../src/domain/outcome.ts';
 import { partitionOf } from '../../src/domain/partition.ts';
 import { isSameOrigin } from '../../src/domain/webhook_url.ts';
 import { Problem } from '../../src/domain/problem.ts';
+import { assertOverlapLeft, earlierAfter } from '../../src/domain/rotation.ts';
 import { decodeCursor, pageOf } from '../../src/store/rows/page.ts';
 import { wasPushed } from '../../src/store/rows/lane_heads.ts';
 import { lanesToExpire } from '../../src/store/rows/deliveries.ts';
@@ -198,14 +199,13 @@ export class ModelStore implements StoreOperations {
         ...(previous ?? {
           ...NO_HEALTH,
           has_rules: false,
-          previous_secret: null,
-          previous_secret_until: null,
+          earlier_secrets: [],
           created_at: wall_ms,
           owner_key_id: null,
         }),
         ...(previous !== undefined &&
           !same_url && { consecutive_failures: 0, health_since: null, last_success_at: null, last_failure: null }),
-        ...(previous !== undefined && secret !== previous.webhook_secret && { previous_secret: null }),
+        ...(previous !== undefined && secret !== previous.webhook_secret && { earlier_secrets: [] }),
         instance_id,
         instance_name,
         agent_ids,
@@ -310,13 +310,17 @@ export class ModelStore implements StoreOperations {
     },
     heartbeat: (instance_id, wall_ms) =>
       this.#change(instance_id, { last_seen_at: wall_ms, backoff_step: 0, backoff_until: null }),
-    rotateSecret: (instance_id, new_secret, overlap_ms, wall_ms) =>
-      this.#change(instance_id, {
-        previous_secret: this.#instances.get(instance_id)?.webhook_secret ?? null,
-        previous_secret_until: wall_ms + overlap_ms,
+    rotateSecret: (instance_id, new_secret, overlap_ms, wall_ms) => {
+      const instance = this.#instances.get(instance_id);
+      if (instance === undefined) return null;
+      const { webhook_secret: current, earlier_secrets: earlier } = instance;
+      assertOverlapLeft(earlier, overlap_ms, wall_ms);
+      return this.#change(instance_id, {
+        earlier_secrets: earlierAfter({ current, earlier }, overlap_ms, wall_ms),
         webhook_secret: new_secret,
         updated_at: wall_ms,
-      }),
+      });
+    },
     remove: (instance_id, limit, wall_ms) => {
       const switched_off = this.#change(instance_id, { is_active: false, updated_at: wall_ms });
       if (switched_off === null) return { existed: false, done: true, cancelled: 0 };

@@ -15,6 +15,7 @@ import type {
   ExpiryPlace,
   PrunePlace,
 } from '../../src/store/contract/deliveries.ts';
+import { EARLIER_MAX } from '../../src/domain/rotation.ts';
 import { IDEMPOTENCY_MS, type NewMessage } from '../../src/store/contract/messages.ts';
 import type { NewApiKey } from '../../src/store/contract/api_keys.ts';
 import { INVITES_KEPT_MS, INVITES_PENDING_MAX, type NewInvite } from '../../src/store/contract/invites.ts';
@@ -986,7 +987,7 @@ export function holdsTheContract(engine: EngineUnderTest): void {
       assert.deepEqual([rest.data.length, rest.next_cursor], [1, null]);
     });
 
-    test('end with the token that made them: at a rotation, after its overlap, or when the key expires', async (t) => {
+    test('end with the token that made them: after the overlap of its rotation, or when the key expires', async (t) => {
       const store = await engine.open(t);
       await store.api_keys.create(admin);
       await store.api_keys.create(newKey('short', { scopes: ['admin'], expires_at: WALL + 500 }));
@@ -1001,11 +1002,11 @@ export function holdsTheContract(engine: EngineUnderTest): void {
       assert.deepEqual([await made(3, 'digest of admin'), await made(4, 'second')], [1_100, 10_000]);
       assert.equal(await made(5, 'earlier'), 5);
       await store.api_keys.rotate('admin', 'third', 2_000, WALL + 200);
-      assert.deepEqual([await ends(1), await ends(3), await ends(4)], [200, 200, 2_200]);
-      assert.equal(await store.invites.redeem('digest-1', newKey('a'), WALL + 200), null);
-      // The control: the token of this invite still works.
+      assert.deepEqual([await ends(1), await ends(3), await ends(4)], [1_100, 1_100, 2_200]);
       assert.notEqual(await store.invites.redeem('digest-4', newKey('b'), WALL + 200), null);
       await store.api_keys.rotate('admin', 'fourth', 0, WALL + 300);
+      assert.deepEqual([await ends(1), await ends(3)], [300, 300]);
+      assert.equal(await store.invites.redeem('digest-1', newKey('a'), WALL + 300), null);
       assert.equal(await ends(4), 2_200, 'what has ended stays as it is');
       await store.api_keys.revoke('short', WALL + 10);
       assert.equal(await made(6, 'digest of short', { created_by: 'short' }), 6);
@@ -1019,6 +1020,108 @@ export function holdsTheContract(engine: EngineUnderTest): void {
       const later = { created_at: WALL + 10_001 + INVITES_KEPT_MS, expires_at: WALL + INVITES_KEPT_MS * 2 };
       await store.invites.create(invite(5_000, later));
       assert.equal((await store.invites.list({ limit: 10 })).data.length, 1);
+    });
+  });
+
+  describe('a rotation within the overlap of another', () => {
+    const DAY = 86_400_000;
+
+    test('keeps every earlier token, and the sessions of each, until its own end', async (t) => {
+      const store = await engine.openThread(t);
+      const { api_keys, sessions } = store;
+      const key = { key_id: 'k', name: null, scopes: ['admin' as const], meeting_ids: null, instance_id: null };
+      await api_keys.create({ ...key, digest: 'first', created_at: WALL, expires_at: null });
+      const signIn = (token_digest: string) =>
+        sessions.create({
+          digest: `session of ${token_digest}`,
+          csrf_digest: '',
+          key_id: 'k',
+          token_digest,
+          node_id: null,
+          created_at: WALL,
+          expires_at: NEVER,
+        });
+      const ends = async () =>
+        Object.fromEntries(
+          (await sessions.list({ limit: 9 }, WALL)).data.map(({ token_digest, expires_at }) => [
+            token_digest,
+            expires_at,
+          ]),
+        );
+      await signIn('first');
+      await api_keys.rotate('k', 'second', DAY, WALL);
+      await signIn('second');
+      const rotated = await api_keys.rotate('k', 'third', DAY / 2, WALL + 5);
+      await signIn('third');
+      const first = { value: 'first', until: WALL + DAY };
+      const second = { value: 'second', until: WALL + 5 + DAY / 2 };
+      assert.deepEqual(rotated?.earlier_tokens, [second, first]);
+      assert.deepEqual((await api_keys.changedSince(0))[0], rotated);
+      assert.deepEqual(await ends(), { first: first.until, second: second.until, third: NEVER });
+
+      const later = await api_keys.rotate('k', 'fourth', DAY, second.until);
+      const third = { value: 'third', until: second.until + DAY };
+      assert.deepEqual(later?.earlier_tokens, [third, first], 'what has ended is forgotten');
+      assert.deepEqual((await api_keys.rotate('k', 'fifth', 0, WALL + 6))?.earlier_tokens, [
+        { value: 'fourth', until: WALL + 6 },
+      ]);
+      assert.deepEqual((await sessions.list({ limit: 9 }, WALL + 6)).data, []);
+      await api_keys.rotate('k', 'sixth', DAY, WALL + 7);
+      await api_keys.rotate('k', 'seventh', DAY, WALL + 7);
+      await api_keys.create({ ...key, key_id: 'other', digest: '', created_at: WALL, expires_at: null });
+      assert.deepEqual((await api_keys.revoke('k', WALL + 8))?.earlier_tokens, []);
+    });
+
+    test('keeps every earlier secret until its own end', async (t) => {
+      const store = await engine.openThread(t);
+      await register(store, 'i');
+      const { instances } = store;
+      const { webhook_secret: first } = (await instances.get('i'))!;
+      await instances.rotateSecret('i', 'second', DAY, WALL);
+      await instances.rotateSecret('i', 'third', DAY / 2, WALL + 5);
+      const kept = [
+        { value: 'second', until: WALL + 5 + DAY / 2 },
+        { value: first, until: WALL + DAY },
+      ];
+      assert.deepEqual((await instances.load(['i']))[0]?.earlier_secrets, kept);
+      assert.deepEqual((await register(store, 'i')).instance.earlier_secrets, kept, 'a registration keeps them too');
+      assert.deepEqual((await instances.rotateSecret('i', 'fourth', 0, WALL + 6))?.earlier_secrets, [
+        { value: 'third', until: WALL + 6 },
+      ]);
+    });
+
+    test('of a subscription is not refused: its oldest earlier secret gives way', async (t) => {
+      const store = await engine.openThread(t);
+      for (let n = 0; n <= EARLIER_MAX + 1; n++)
+        await register(store, 'i', WALL, { lease_until: NEVER, webhook_secret: `secret ${n}` });
+      const { webhook_secret, earlier_secrets } = (await store.instances.get('i'))!;
+      assert.deepEqual(
+        [webhook_secret, ...earlier_secrets.map(({ value }) => value)],
+        ['secret 5', 'secret 4', 'secret 3', 'secret 2', 'secret 1'],
+      );
+    });
+
+    test('is refused when too many earlier ones hold, and changes nothing', async (t) => {
+      const store = await engine.openThread(t);
+      await register(store, 'i');
+      const key = { key_id: 'k', name: null, scopes: ['admin' as const], meeting_ids: null, instance_id: null };
+      await store.api_keys.create({ ...key, digest: '0', created_at: WALL, expires_at: null });
+      const rotate = (n: number, overlap_ms: number, wall_ms: number) =>
+        Promise.allSettled([
+          store.api_keys.rotate('k', String(n), overlap_ms, wall_ms),
+          store.instances.rotateSecret('i', String(n), overlap_ms, wall_ms),
+        ]);
+      const codesOf = (results: PromiseSettledResult<unknown>[]) =>
+        results.map((result) => (result.status === 'fulfilled' ? 'done' : (result.reason as { code: string }).code));
+      for (let n = 1; n <= EARLIER_MAX; n++)
+        assert.deepEqual(codesOf(await rotate(n, DAY + n, WALL)), ['done', 'done']);
+      const before = [await store.api_keys.get('k'), await store.instances.get('i')];
+      const refused = ['overlaps_in_progress', 'overlaps_in_progress'];
+      assert.deepEqual(codesOf(await rotate(5, DAY, WALL + DAY)), refused);
+      assert.deepEqual([await store.api_keys.get('k'), await store.instances.get('i')], before);
+      assert.deepEqual(codesOf(await rotate(5, DAY, WALL + DAY + 1)), ['done', 'done'], 'the first has ended');
+      assert.deepEqual(codesOf(await rotate(6, DAY, WALL + DAY + 1)), refused);
+      assert.deepEqual(codesOf(await rotate(6, 0, WALL + DAY + 1)), ['done', 'done']);
     });
   });
 

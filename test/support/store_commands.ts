@@ -315,7 +315,7 @@ const COMMANDS = {
   },
   heartbeat: (store, d) => store.instances.heartbeat(d.instance_id, d.wall, rarely(d)),
   rotateSecret: (store, d) =>
-    audited(store, d).instances.rotateSecret(d.instance_id, `${SECRET}2`, 1_000, d.wall, rarely(d)),
+    audited(store, d).instances.rotateSecret(d.instance_id, `${SECRET}${d.unique}`, overlapOf(d), d.wall, rarely(d)),
   remove: async (store, d) => {
     const steps = [];
     do steps.push(await audited(store, d).instances.remove(d.instance_id, d.limit, d.wall, rarely(d)));
@@ -481,7 +481,7 @@ const COMMANDS = {
       { key_id, used_at: d.wall },
       { key_id: 'none', used_at: 1 },
     ]);
-    if (d.flag(1)) return audited(store, d).api_keys.rotate(key_id, d.unique, 1_000, d.wall);
+    if (d.flag(1)) return audited(store, d).api_keys.rotate(key_id, d.unique, overlapOf(d), d.wall);
     return d.flag(2) ? audited(store, d).api_keys.revoke(key_id, d.wall) : store.api_keys.get(key_id);
   },
   'changed keys': (store, d) => store.api_keys.changedSince(d.limit),
@@ -514,7 +514,7 @@ const COMMANDS = {
       invite_id,
       digest: `secret ${d.unique}`,
       created_by: maker?.key_id ?? d.owner,
-      token_digest: (d.flag(4) ? maker?.digest : maker?.previous_digest) ?? null,
+      token_digest: (d.flag(4) ? maker?.digest : maker?.earlier_tokens.at(-1)?.value) ?? null,
       instance_id: d.instance_id,
       meeting_ids: [d.meeting_id],
       agent_ids: ['a', 'b'],
@@ -558,6 +558,11 @@ const COMMANDS = {
     ),
   ping: (store) => store.ping(),
 } satisfies Record<string, (store: Store, draw: Draw) => unknown>;
+
+/** The overlap of a rotation: most commands of a log are within the longer ones. */
+function overlapOf({ pick }: Draw): number {
+  return pick(5, [0, 1_000, 3_600_000, 864_000_000, 864_000_000]);
+}
 
 /** A recovery of a range of time, or of a delivery, which is often a delivery of the instance. */
 function recoveryOf({ instance_id, delivery_id, wall, pick, flag }: Draw): Recovery {

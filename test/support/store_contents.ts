@@ -12,7 +12,7 @@ export function register(
   store: Store,
   instance_id: string,
   wall_ms = WALL,
-  changes: Pick<Registration, 'lease_until' | 'owner_key_id'> = {},
+  changes: Partial<Pick<Registration, 'lease_until' | 'owner_key_id' | 'webhook_secret'>> = {},
 ) {
   return store.instances.register(
     {

@@ -22,6 +22,11 @@ export interface ApiKey {
   last_used_at: string | null;
   /** Until then the token before the last rotation is accepted too. */
   previous_token_expires_at: string | null;
+  /**
+   * Until then the tokens of earlier rotations are accepted too, the newest first: a rotation does not shorten the
+   * overlap of another.
+   */
+  earlier_tokens_expire_at: string[];
 }
 
 /** A key with its token, which only the response that makes it contains. */
@@ -1041,8 +1046,13 @@ export interface RotateSecretInput {
 export interface RotatedSecret {
   /** The new secret; it is not shown again. */
   webhook_secret: string;
-  /** Until then every push carries two signatures. */
+  /** Until then every push is signed with the previous secret too. */
   previous_secret_expires_at: string;
+  /**
+   * Until then every push is signed with the secrets of earlier rotations too, the newest first: a rotation does not
+   * shorten the overlap of another.
+   */
+  earlier_secrets_expire_at: string[];
 }
 
 /**

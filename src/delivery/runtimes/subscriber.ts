@@ -11,7 +11,6 @@ import {
 } from '../../domain/runtimes/mcp_events.ts';
 import { TIMEOUT_S } from '../../domain/runtimes/runtimes.ts';
 import type { RuntimeRequest } from '../../domain/runtimes/runtime.ts';
-import { signingKey } from '../../domain/signature.ts';
 import type { PushResult } from '../transport/transport.ts';
 import type { WebhookTransport } from '../transport/webhook_transport.ts';
 import { exchangedOf } from './exchanged.ts';
@@ -70,8 +69,7 @@ function post(
   wall_ms: number,
   user_agent: string,
 ): Promise<PushResult | null> {
-  const keys = { current: signingKey(secret), previous: null };
-  const target = { secret, previous_secret: null, previous_secret_until: 0, keys };
+  const target = { secret, earlier_secrets: [], keys: null };
   const signed = signatureOf({ headers: { 'webhook-timestamp': String(Math.floor(wall_ms / 1000)) } }, target, request);
   return transport.pushFor(
     {

@@ -1,12 +1,8 @@
 import { type Instance, isSwitchedOn, type TransportName } from '../../domain/instance.ts';
 import type { Replier } from '../../domain/reply_token.ts';
 import { type RuntimeSettings, TIMEOUT_S } from '../../domain/runtimes/runtimes.ts';
+import type { Earlier } from '../../domain/rotation.ts';
 import { type SigningKey, signingKey } from '../../domain/signature.ts';
-
-interface Keys {
-  current: SigningKey;
-  previous: SigningKey | null;
-}
 
 /** The data needed to push to an instance, decoded once per registration. */
 export interface Target {
@@ -26,20 +22,20 @@ export interface Target {
   /** Whether the rules of its memberships are read before a push. */
   has_rules: boolean;
   secret: string;
-  previous_secret: string | null;
-  previous_secret_until: number;
+  /** The secrets before the last rotations, the newest first. */
+  earlier_secrets: readonly Earlier[];
   /**
-   * The keys of both secrets. Null from the end of a turn until the next push, because a key takes a kilobyte of
-   * memory, most of it outside of the heap.
+   * The keys of `secret` and `earlier_secrets`, in this order. Null from the end of a turn until the next push, because
+   * a key takes a kilobyte of memory, most of it outside of the heap.
    */
-  keys: Keys | null;
+  keys: readonly SigningKey[] | null;
   switched_on: boolean;
   /** A number that changes with each version of the registration. */
   updated_at: number;
 }
 
 /** The part of a target that signs. */
-export type SigningTarget = Pick<Target, 'secret' | 'previous_secret' | 'previous_secret_until' | 'keys'>;
+export type SigningTarget = Pick<Target, 'secret' | 'earlier_secrets' | 'keys'>;
 
 /** The data of an instance that an attempt needs: times in milliseconds, and secrets as keys. */
 export function targetOf(instance: Instance): Target {
@@ -55,9 +51,8 @@ export function targetOf(instance: Instance): Target {
     replier: replierOf(instance),
     has_rules: instance.has_rules,
     secret: instance.webhook_secret,
-    previous_secret: instance.previous_secret,
-    previous_secret_until: instance.previous_secret_until ?? 0,
-    keys: keysOf(instance.webhook_secret, instance.previous_secret),
+    earlier_secrets: instance.earlier_secrets,
+    keys: keysOf(instance.webhook_secret, instance.earlier_secrets),
     switched_on: isSwitchedOn(instance),
     updated_at: instance.updated_at,
   };
@@ -84,16 +79,15 @@ export function isSamePlace(a: Pick<Target, 'url' | 'transport'>, b: Pick<Target
 }
 
 /**
- * The keys that sign a push at this time: the current key, and the previous key until the overlap after a rotation
+ * The keys that sign a push at this time: the current key, and each earlier key until the overlap after its rotation
  * ends.
  */
-export function signingKeysOf(target: SigningTarget, wall_ms: number): SigningKey[] {
-  const { secret, previous_secret, previous_secret_until } = target;
-  target.keys ??= keysOf(secret, previous_secret);
-  const { current, previous } = target.keys;
-  return previous !== null && wall_ms < previous_secret_until ? [current, previous] : [current];
+export function signingKeysOf(target: SigningTarget, wall_ms: number): readonly SigningKey[] {
+  const { secret, earlier_secrets } = target;
+  const keys = (target.keys ??= keysOf(secret, earlier_secrets));
+  return keys.filter((_, i) => i === 0 || wall_ms < earlier_secrets[i - 1]!.until);
 }
 
-function keysOf(secret: string, previous_secret: string | null): Keys {
-  return { current: signingKey(secret), previous: previous_secret === null ? null : signingKey(previous_secret) };
+function keysOf(secret: string, earlier_secrets: readonly Earlier[]): SigningKey[] {
+  return [signingKey(secret), ...earlier_secrets.map(({ value }) => signingKey(value))];
 }

@@ -3,16 +3,24 @@ import type { Clock, Timer } from '../../delivery/clock.ts';
 import { EVERYTHING_ALLOWED, type Principal, principalOf } from '../../domain/access.ts';
 import { type ApiKey, digestOf, isActive, isWhole, keyIdOf, validDigests } from '../../domain/api_key.ts';
 import { Problem, type ProblemCode } from '../../domain/problem.ts';
+import { EARLIER_MAX } from '../../domain/rotation.ts';
 import type { ApiKeyStore } from '../../store/contract/api_keys.ts';
 import type { Standing, Token } from './standing.ts';
+
+/** An earlier token of a key: its digest as bytes, and the standing of requests with it. */
+interface EarlierToken {
+  digest: Buffer;
+  until: number;
+  standing: TokenStanding | null;
+}
 
 /** A key as the keyring holds it: its digests as bytes, and the standing of requests with each of its tokens. */
 interface KnownKey {
   key: ApiKey;
   digest: Buffer;
-  previous_digest: Buffer;
   by_current: TokenStanding;
-  by_previous: TokenStanding;
+  /** Always EARLIER_MAX, so that each request with a key takes the same steps. */
+  earlier: readonly EarlierToken[];
   /** When the use of the key was last recorded. */
   noted_at: number;
   /** The last characters of the latest token that was verified. */
@@ -60,8 +68,15 @@ const DIGEST_BYTES = 32;
 /** How often a node reads the changed keys, in case a notification of another node was lost. */
 const FOLLOW_EVERY_MS = 500;
 
-/** Stands for the digest of a key that does not exist, or of a previous token that a key does not have. */
+/** Stands for the digest of a key that does not exist, or of an earlier token that a key does not have. */
 const NO_DIGEST = randomBytes(DIGEST_BYTES);
+
+/** The earlier tokens of a key without any. Most keys share them. */
+const NO_EARLIER: readonly EarlierToken[] = Array.from({ length: EARLIER_MAX }, () => ({
+  digest: NO_DIGEST,
+  until: 0,
+  standing: null,
+}));
 
 /**
  * The keys in memory: identifying a request takes a map look-up and one SHA-256.
@@ -149,16 +164,20 @@ export class Keyring {
 
   /** A key was made or changed. */
   put(key: ApiKey): void {
-    const { key_id, change_no, digest, previous_digest } = key;
+    const { key_id, change_no, digest, earlier_tokens } = key;
     const previous = this.#keys.get(key_id);
     if (previous !== undefined && previous.key.change_no >= change_no) return;
     const principal = principalOf(key);
+    const earlier = earlier_tokens.map(({ value, until }) => ({
+      digest: digestIn(value),
+      until,
+      standing: new TokenStanding(this, principal, { key_id, digest: value }),
+    }));
     this.#keys.set(key_id, {
       key,
       digest: digestIn(digest),
-      previous_digest: previous_digest === null ? NO_DIGEST : digestIn(previous_digest),
       by_current: new TokenStanding(this, principal, { key_id, digest }),
-      by_previous: new TokenStanding(this, principal, { key_id, digest: previous_digest ?? '' }),
+      earlier: earlier.length === 0 ? NO_EARLIER : [...earlier, ...NO_EARLIER.slice(earlier.length)],
       noted_at: previous?.noted_at ?? key.last_used_at ?? 0,
       right_end: null,
     });
@@ -226,23 +245,25 @@ export class Keyring {
   }
 
   /**
-   * Takes the same steps whether the key exists or not: one digest and two comparisons. So the time of the response
-   * does not reveal whether the key exists.
+   * Takes the same steps whether the key exists or not: one digest, and a comparison with each token that a key may
+   * have. So the time of the response does not reveal whether the key exists.
    */
   #standingOf(token: string, key_id: string): Standing {
     const now = this.#clock.wall();
     const digest = Buffer.from(digestOf(token), 'hex');
     const known = this.#keys.get(key_id);
     const is_current = timingSafeEqual(digest, known?.digest ?? NO_DIGEST);
-    const is_previous = timingSafeEqual(digest, known?.previous_digest ?? NO_DIGEST);
-    if (known === undefined || !(is_current || (is_previous && now < (known.key.previous_until ?? 0)))) {
+    let standing = is_current && known !== undefined ? known.by_current : null;
+    for (const earlier of known?.earlier ?? NO_EARLIER)
+      if (timingSafeEqual(digest, earlier.digest) && now < earlier.until) standing ??= earlier.standing;
+    if (known === undefined || standing === null) {
       throw new Problem(isWhole(token) ? 'api_key_unknown' : 'api_key_malformed');
     }
     if (known.key.revoked_at !== null) throw new Problem('api_key_revoked');
     if (!isActive(known.key, now)) throw new Problem('api_key_expired');
     if (is_current) known.right_end = token.slice(-END_CHARS);
     if (now - known.noted_at >= NOTE_EVERY_MS) this.#recordUse(known, now);
-    return is_current ? known.by_current : known.by_previous;
+    return standing;
   }
 
   #recordUse(known: KnownKey, now: number): void {

@@ -98,7 +98,7 @@ export class PortalLinks {
 
   /**
    * The digests with which a link can be valid now: first those of the current tokens, and during the overlap of a
-   * rotation those of the previous ones too. Empty when there is no such key.
+   * rotation those of the earlier ones too. Empty when there is no such key.
    */
   #digestsOf({ key_id, maker_id }: PortalTerms): PortalDigests[] {
     const now = this.#clock.wall();

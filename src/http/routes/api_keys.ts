@@ -140,12 +140,13 @@ const ROTATE = {
     operationId: 'rotateKey',
     tags: ['keys'],
     summary: 'Make a new token for a key; until the overlap ends, the old one works too',
-    description: 'The key keeps its id, its scopes and its limits. Only this response contains the new token.',
+    description:
+      'The key keeps its id, its scopes and its limits. Only this response contains the new token. Earlier overlaps go on, unless the new overlap is 0.',
     params: KeyParams,
     body: RotateKeyBody,
     response: responses({
       200: ['The key, with its new token.', ApiKeyWithTokenSchema],
-      codes: ['key_does_not_exist', 'key_not_active'],
+      codes: ['key_does_not_exist', 'key_not_active', 'overlaps_in_progress'],
     }),
   },
 } satisfies RouteShape;

@@ -12,7 +12,6 @@ import { assertFieldsOpenToLinks } from '../../domain/portal_rights.ts';
 import { invalidField, Problem } from '../../domain/problem.ts';
 import { makeSecret, signingKey } from '../../domain/signature.ts';
 import { checkedRuntime, type RuntimeSettings, runtimeOf } from '../../domain/runtimes/runtimes.ts';
-import { isoTime } from '../../domain/time.ts';
 import { isRefusal, parseWebhookUrl } from '../../domain/webhook_url.ts';
 import type { EgressPolicy } from '../../domain/address.ts';
 import type { ClusterStore } from '../../store/contract/cluster.ts';
@@ -37,7 +36,7 @@ import {
 } from '../schemas/instances.ts';
 import { pageOf } from '../schemas/page.ts';
 import type { TestPushes } from '../test_pushes.ts';
-import { wireInstance } from '../wire.ts';
+import { wireInstance, wireRotatedSecret } from '../wire.ts';
 import { leaseOf } from './subscriptions.ts';
 
 const OVERLAP_S = 86_400;
@@ -273,12 +272,12 @@ const ROTATE_SECRET = {
     tags: ['instances'],
     summary: 'Make a new webhook secret; until the overlap ends, both sign',
     description:
-      'Until the overlap ends every push has two signatures, so that a receiver with either secret accepts it.',
+      'Until the overlap ends every push has two signatures, so that a receiver with either secret accepts it. Earlier overlaps go on.',
     params: InstanceParams,
     body: RotateSecretBody,
     response: responses({
       200: ['The new secret.', RotatedSecretSchema],
-      codes: ['instance_does_not_exist'],
+      codes: ['instance_does_not_exist', 'overlaps_in_progress'],
     }),
   },
 } satisfies RouteShape;
@@ -293,7 +292,7 @@ async function rotateSecret({ changes, audit_trail }: InstanceContext, request: 
     await changes.instances.rotateSecret(author, instance_id, webhook_secret, overlap_ms),
     instance_id,
   );
-  return { webhook_secret, previous_secret_expires_at: isoTime(row.previous_secret_until ?? 0) };
+  return wireRotatedSecret(row);
 }
 
 const TEST_WEBHOOK = {

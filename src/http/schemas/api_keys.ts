@@ -70,6 +70,10 @@ export const ApiKeySchema = Type.Object(
       time('A time.'),
       'Until then the token before the last rotation is accepted too.',
     ),
+    earlier_tokens_expire_at: Type.Array(time('A time.'), {
+      description:
+        'Until then the tokens of earlier rotations are accepted too, the newest first: a rotation does not shorten the overlap of another.',
+    }),
   },
   named('ApiKey', 'A key, without its token.'),
 );

@@ -328,7 +328,11 @@ export const RotateSecretBody = Type.Object(
 export const RotatedSecretSchema = Type.Object(
   {
     webhook_secret: Type.String({ description: 'The new secret; it is not shown again.' }),
-    previous_secret_expires_at: time('Until then every push carries two signatures.'),
+    previous_secret_expires_at: time('Until then every push is signed with the previous secret too.'),
+    earlier_secrets_expire_at: Type.Array(time('A time.'), {
+      description:
+        'Until then every push is signed with the secrets of earlier rotations too, the newest first: a rotation does not shorten the overlap of another.',
+    }),
   },
   named('RotatedSecret', 'The new secret of an instance.'),
 );

@@ -1,6 +1,8 @@
 import { type ApiKey, isActive, isLastingAdmin } from '../../domain/api_key.ts';
 import { Problem } from '../../domain/problem.ts';
+import { assertOverlapLeft, earlierAfter } from '../../domain/rotation.ts';
 import { apiKeyOf, CHANGE_NO_MAX, isChangedSince } from '../rows/api_keys.ts';
+import { columnsOfEarlier } from '../rows/earlier.ts';
 import { pageOf } from '../rows/page.ts';
 import { keyOf } from './page.ts';
 import type { ApiKeyStore } from '../contract/api_keys.ts';
@@ -19,11 +21,13 @@ const CREATE = statement(`
   VALUES ($key_id, $name, $scopes, $meeting_ids, $instance_id, $digest, $created_at, $expires_at, ${NEXT_CHANGE})`);
 
 const REVOKE = statement(`
-  UPDATE api_keys SET revoked_at = $wall_ms, previous_digest = NULL, previous_until = NULL, change_no = ${NEXT_CHANGE}
+  UPDATE api_keys SET revoked_at = $wall_ms, previous_digest = NULL, previous_until = NULL, earlier_tokens = NULL,
+    change_no = ${NEXT_CHANGE}
   WHERE key_id = $key_id AND revoked_at IS NULL`);
 
 const ROTATE = statement(`
-  UPDATE api_keys SET previous_digest = digest, previous_until = $until, digest = $digest, change_no = ${NEXT_CHANGE}
+  UPDATE api_keys SET previous_digest = $newest, previous_until = $until, earlier_tokens = $list, digest = $digest,
+    change_no = ${NEXT_CHANGE}
   WHERE key_id = $key_id`);
 
 /** When a key is revoked, its subscriptions end. A subscription is an instance with a `lease_until`. */
@@ -41,18 +45,17 @@ const REVOKE_INVITES = statement(`
   UPDATE invites SET revoked_at = $wall_ms
   WHERE created_by = $key_id AND redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > $wall_ms`);
 
-/**
- * When a key gets a new token, its previous token stays valid for a while. The sessions of that token end with it.
- * Sessions of earlier tokens end at once.
- */
+/** When a token that stays valid for a while ends, as $earlier says; null for a token that ends at once. */
+const END_OF_TOKEN = `(
+  SELECT until FROM jsonb_to_recordset($earlier::jsonb) AS earlier (value text, until bigint) WHERE value = token_digest)`;
+
+/** The sessions of an earlier token end with that token. */
 const SHORTEN_SESSIONS = statement(`
-  UPDATE sessions SET expires_at = CASE WHEN token_digest = $digest THEN least(expires_at, $until::bigint) ELSE 0 END
-  WHERE key_id = $key_id`);
+  UPDATE sessions SET expires_at = least(expires_at, coalesce(${END_OF_TOKEN}, 0)) WHERE key_id = $key_id`);
 
 /** The same for invites. */
 const SHORTEN_INVITES = statement(`
-  UPDATE invites SET expires_at = least(
-    expires_at, CASE WHEN token_digest = $digest THEN $until::bigint ELSE $wall_ms::bigint END)
+  UPDATE invites SET expires_at = least(expires_at, coalesce(${END_OF_TOKEN}, $wall_ms::bigint))
   WHERE created_by = $key_id AND redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > $wall_ms`);
 
 const ROWS = `SELECT ${API_KEY_COLUMNS.join(', ')} FROM api_keys`;
@@ -123,10 +126,12 @@ export function apiKeyOperations(session: Session): ApiKeyStore {
       const key = await get(key_id);
       if (key === null) return null;
       if (!isActive(key, wall_ms)) throw new Problem('key_not_active');
-      const until = wall_ms + overlap_ms;
-      await session.run(ROTATE, { key_id, digest, until });
-      await session.run(SHORTEN_SESSIONS, { key_id, digest: key.digest, until });
-      await session.run(SHORTEN_INVITES, { key_id, digest: key.digest, until, wall_ms });
+      assertOverlapLeft(key.earlier_tokens, overlap_ms, wall_ms);
+      const tokens = earlierAfter({ current: key.digest, earlier: key.earlier_tokens }, overlap_ms, wall_ms);
+      const earlier = JSON.stringify(tokens);
+      await session.run(ROTATE, { key_id, digest, ...columnsOfEarlier(tokens) });
+      await session.run(SHORTEN_SESSIONS, { key_id, earlier });
+      await session.run(SHORTEN_INVITES, { key_id, earlier, wall_ms });
       session.messages.push({ kind: 'keys' });
       return get(key_id);
     },

@@ -16,6 +16,7 @@ import {
   type PreviousRow,
   STATE,
 } from '../rows/instances.ts';
+import { WEBHOOK_SECRETS, type WebhookSecrets } from '../rows/webhook_secrets.ts';
 import { likePattern, lowerCase } from '../rows/like.ts';
 import {
   type InstanceFilter,
@@ -59,7 +60,7 @@ const GET = statement(
 
 /** Locks the row until the end of the transaction, so that nobody changes it after it was read. */
 const GET_PREVIOUS = statement(`
-  SELECT is_active = 1 AND webhook_enabled = 1 AS switched_on, transport, webhook_url, webhook_headers, webhook_secret, lease_until, ${IS_OWNED} AS is_owned FROM instances
+  SELECT is_active = 1 AND webhook_enabled = 1 AS switched_on, transport, webhook_url, webhook_headers, ${WEBHOOK_SECRETS}, lease_until, ${IS_OWNED} AS is_owned FROM instances
   WHERE instance_id = $instance_id FOR UPDATE`);
 
 /** Does nothing when another transaction has just created the row. The caller then updates that row. */
@@ -81,6 +82,7 @@ const UPDATE = statement(`
     webhook_headers = coalesce($webhook_headers, webhook_headers),
     previous_secret = CASE WHEN $webhook_secret::text IS NULL THEN previous_secret ELSE $previous_secret::text END,
     previous_secret_until = CASE WHEN $webhook_secret::text IS NULL THEN previous_secret_until ELSE $previous_secret_until::bigint END,
+    earlier_secrets = CASE WHEN $webhook_secret::text IS NULL THEN earlier_secrets ELSE $earlier_secrets::text END,
     webhook_secret = coalesce($webhook_secret, webhook_secret),
     success_statuses = coalesce($success_statuses, success_statuses),
     replies = coalesce($replies::smallint, replies),
@@ -157,12 +159,13 @@ const ENDED_LEASES = statement(
   'SELECT instance_id FROM instances WHERE lease_until <= $wall_ms ORDER BY lease_until LIMIT $limit',
 );
 
-const GET_SECRET = statement(
-  `SELECT webhook_secret FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED} FOR UPDATE`,
+const GET_SECRETS = statement(
+  `SELECT ${WEBHOOK_SECRETS} FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED} FOR UPDATE`,
 );
 
 const ROTATE_SECRET = statement(`
-  UPDATE instances SET previous_secret = $previous, previous_secret_until = $until, webhook_secret = $webhook_secret, updated_at = $wall_ms
+  UPDATE instances SET webhook_secret = $webhook_secret, previous_secret = $previous_secret,
+    previous_secret_until = $previous_secret_until, earlier_secrets = $earlier_secrets, updated_at = $wall_ms
   WHERE instance_id = $instance_id`);
 
 const LOAD = statement(
@@ -192,15 +195,8 @@ export function instanceOperations(
   session: Session,
   { keys, quotas }: { keys: DataKeys; quotas: Quotas },
 ): InstanceStore {
-  const {
-    instanceOf,
-    instanceRowOf,
-    listedRowOf,
-    encryptSecret: encrypt,
-    secretOf,
-    registeredValues,
-    patchedValues,
-  } = instanceReader(keys);
+  const { instanceOf, instanceRowOf, listedRowOf, rotatedSecrets, registeredValues, patchedValues } =
+    instanceReader(keys);
 
   async function get(instance_id: string, visibility?: Visibility | null): Promise<InstanceRow | null> {
     if (visibility) return (await list({ limit: 1, instance_id }, visibility)).data[0] ?? null;
@@ -330,16 +326,10 @@ export function instanceOperations(
       return row;
     },
     async rotateSecret(instance_id, new_secret, overlap_ms, wall_ms, owner_scope) {
-      const row = await session.one<{ webhook_secret: string }>(GET_SECRET, { instance_id, ...ownedBy(owner_scope) });
+      const row = await session.one<WebhookSecrets>(GET_SECRETS, { instance_id, ...ownedBy(owner_scope) });
       if (row === undefined) return null;
-      const previous = secretOf(instance_id, row.webhook_secret);
-      await session.run(ROTATE_SECRET, {
-        instance_id,
-        previous: previous === null ? null : encrypt('previous_secret', instance_id, previous),
-        until: wall_ms + overlap_ms,
-        webhook_secret: encrypt('webhook_secret', instance_id, new_secret),
-        wall_ms,
-      });
+      const secrets = rotatedSecrets(instance_id, { row, new_secret }, overlap_ms, wall_ms);
+      await session.run(ROTATE_SECRET, { instance_id, ...secrets, wall_ms });
       notifyOf(instance_id, false);
       return get(instance_id);
     },

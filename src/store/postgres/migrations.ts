@@ -209,4 +209,11 @@ export const MIGRATIONS: readonly string[] = [
   -- when a node of this version rotates their key.
   ALTER TABLE invites ADD COLUMN token_digest text COLLATE "C";
   `,
+  `
+  -- All earlier tokens and secrets that hold, as JSON: src/store/rows/earlier.ts. Null when there is at most one, which
+  -- previous_digest and previous_secret hold. A rotation on a node of the previous version leaves the list as it was;
+  -- then the list no longer begins with that one, and does not count.
+  ALTER TABLE api_keys ADD COLUMN earlier_tokens text;
+  ALTER TABLE instances ADD COLUMN earlier_secrets text;
+  `,
 ];

@@ -1,5 +1,6 @@
 /** API keys as both engines read them. */
 import { type ApiKey, type Scope, SCOPES } from '../../domain/api_key.ts';
+import { storedEarlier } from './earlier.ts';
 import { storedCount, storedTexts, storedTextsOrNull } from './stored_values.ts';
 import type { ApiKeysTable } from './tables.ts';
 
@@ -17,9 +18,12 @@ export const isChangedSince = (change_no: string): string =>
   `(change_no > ${change_no} OR change_no NOT BETWEEN 1 AND ${CHANGE_NO_MAX})`;
 
 export function apiKeyOf(row: ApiKeysTable): ApiKey {
+  const { previous_digest, previous_until, earlier_tokens, ...rest } = row;
   const { key_id } = row;
+  const earlier = { newest: previous_digest, until: previous_until, list: earlier_tokens };
   return {
-    ...row,
+    ...rest,
+    earlier_tokens: storedEarlier(earlier, 'api_keys', 'earlier_tokens', key_id),
     // A damaged list gives no rights: it is read as an empty list of scopes, or of meetings.
     scopes: storedTexts(row.scopes, 'api_keys', 'scopes', key_id).filter((scope) =>
       SCOPES.includes(scope as Scope),

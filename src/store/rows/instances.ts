@@ -35,15 +35,17 @@ import {
   reportDamaged,
 } from './stored_values.ts';
 import type { InstancesTable } from './tables.ts';
+import { type WebhookSecrets, webhookSecrets } from './webhook_secrets.ts';
 
 const ACK_TIMEOUT = { most: ACK_TIMEOUT_S_MAX, otherwise: ACK_TIMEOUT_S };
 const TIMEOUT = { most: TIMEOUT_S_MAX, otherwise: TIMEOUT_S };
 
 /** The columns of a registered instance that influence a new registration. */
-export type PreviousRow = Pick<
-  InstancesTable,
-  'transport' | 'webhook_url' | 'webhook_headers' | 'webhook_secret' | 'lease_until'
->;
+export type PreviousRow = Pick<InstancesTable, 'transport' | 'webhook_url' | 'webhook_headers' | 'lease_until'> &
+  WebhookSecrets;
+
+/** The values of a registration that changes no secret. */
+const NO_SECRETS = { webhook_secret: null, previous_secret: null, previous_secret_until: null, earlier_secrets: null };
 
 /** For how long the previous secret of a subscription also signs. */
 const SUBSCRIPTION_OVERLAP_MS = 300_000;
@@ -68,6 +70,7 @@ function connectionOf(row: CountedRow): Connection | null {
 export function instanceReader(keys: DataKeys) {
   const encryptSecret = (column: SecretColumn, instance_id: string, text: string): string =>
     keys.encrypt(text, secretPlace(column, instance_id));
+  const { secretOf, earlierSecretsOf, rotatedSecrets, secretsAfter } = webhookSecrets(keys);
   const encryptHeaders = (instance_id: string, headers: Record<string, string>): string =>
     encryptSecret('webhook_headers', instance_id, JSON.stringify(headers));
 
@@ -100,8 +103,7 @@ export function instanceReader(keys: DataKeys) {
         instance_id,
       ),
       webhook_secret: decrypt('webhook_secret', row.webhook_secret),
-      previous_secret: row.previous_secret === null ? null : decrypt('previous_secret', row.previous_secret),
-      previous_secret_until: row.previous_secret_until,
+      earlier_secrets: earlierSecretsOf(instance_id, row),
       success_statuses: storedStatuses(row.success_statuses, instance_id),
       replies: row.replies === 1,
       has_rules: row.has_rules === 1,
@@ -140,18 +142,10 @@ export function instanceReader(keys: DataKeys) {
         webhook_headers: encryptHeaders(instance_id, {}),
         webhook_secret: encryptSecret('webhook_secret', instance_id, ''),
         previous_secret: null,
+        earlier_secrets: null,
         runtime: null,
       };
       return instanceRowOf({ ...row, ...readable });
-    }
-  }
-
-  /** The plain secret; null when it cannot be decrypted. A registration with a new secret then repairs the instance. */
-  function secretOf(instance_id: string, encrypted: string): string | null {
-    try {
-      return keys.decrypt(encrypted, secretPlace('webhook_secret', instance_id));
-    } catch {
-      return null;
     }
   }
 
@@ -202,9 +196,8 @@ export function instanceReader(keys: DataKeys) {
         : null,
       webhook_url: registration.webhook_url,
       webhook_headers: headers === null ? null : encryptHeaders(instance_id, headers),
-      webhook_secret: is_new_secret ? encryptSecret('webhook_secret', instance_id, secret) : null,
+      ...(is_new_secret ? newSecrets(secret) : NO_SECRETS),
       lease_until,
-      ...previousSecret(),
       success_statuses: registration.success_statuses ?? null,
       replies: integerOrNull(registration.replies),
       owner: registration.owner_key_id ?? null,
@@ -213,17 +206,12 @@ export function instanceReader(keys: DataKeys) {
 
     /**
      * A subscriber can change its secret only by a new registration. So for a while, the old secret and the new secret
-     * both sign.
+     * both sign. A subscriber may change it with each renewal, so too many overlaps are no reason to refuse one.
      */
-    function previousSecret() {
-      const old =
-        previous === undefined || lease_until === null ? null : secretOf(instance_id, previous.webhook_secret);
-      return old === null
-        ? { previous_secret: null, previous_secret_until: null }
-        : {
-            previous_secret: encryptSecret('previous_secret', instance_id, old),
-            previous_secret_until: wall_ms + SUBSCRIPTION_OVERLAP_MS,
-          };
+    function newSecrets(new_secret: string): WebhookSecrets {
+      if (previous !== undefined && lease_until !== null)
+        return secretsAfter(instance_id, { row: previous, new_secret }, SUBSCRIPTION_OVERLAP_MS, wall_ms);
+      return { ...NO_SECRETS, webhook_secret: encryptSecret('webhook_secret', instance_id, new_secret) };
     }
   }
 
@@ -256,7 +244,7 @@ export function instanceReader(keys: DataKeys) {
     };
   }
 
-  return { instanceOf, instanceRowOf, listedRowOf, encryptSecret, secretOf, registeredValues, patchedValues };
+  return { instanceOf, instanceRowOf, listedRowOf, rotatedSecrets, registeredValues, patchedValues };
 }
 
 /** @throws Problem `instance_id_taken` when a subscription would replace an instance, or an instance a subscription */

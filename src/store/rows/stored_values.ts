@@ -227,15 +227,16 @@ function isTimeText(value: unknown): boolean {
   return typeof value === 'string' && !Number.isNaN(Date.parse(value));
 }
 
-function isCount(value: unknown): value is number {
+export function isCount(value: unknown): value is number {
   return Number.isSafeInteger(value) && (value as number) >= 0;
 }
 
-function isObject(value: unknown): value is Record<string, unknown> {
+export function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-function valueOf(json: string): unknown {
+/** The value of a JSON text; undefined when it is none. */
+export function valueOf(json: string): unknown {
   try {
     return JSON.parse(json) as unknown;
   } catch {

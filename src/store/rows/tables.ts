@@ -23,6 +23,7 @@ export interface InstancesTable {
   webhook_secret: string;
   previous_secret: string | null;
   previous_secret_until: number | null;
+  earlier_secrets: string | null;
   success_statuses: string;
   replies: number;
   has_rules: number;
@@ -119,9 +120,12 @@ export interface DeliveriesTable {
   settled_at: number | null;
 }
 
-export interface ApiKeysTable extends Omit<ApiKey, 'scopes' | 'meeting_ids'> {
+export interface ApiKeysTable extends Omit<ApiKey, 'scopes' | 'meeting_ids' | 'earlier_tokens'> {
   scopes: string;
   meeting_ids: string | null;
+  previous_digest: string | null;
+  previous_until: number | null;
+  earlier_tokens: string | null;
 }
 
 export interface InvitesTable extends Omit<Invite, 'meeting_ids' | 'agent_ids'> {

@@ -4,7 +4,13 @@ import { type DataKey, decrypt, encrypt, type SecretPlace } from './secret_ciphe
 import { StoreError } from '../store_error.ts';
 import type { InstancesTable } from '../rows/tables.ts';
 
-export const SECRET_COLUMNS = ['webhook_headers', 'webhook_secret', 'previous_secret', 'runtime'] as const;
+export const SECRET_COLUMNS = [
+  'webhook_headers',
+  'webhook_secret',
+  'previous_secret',
+  'earlier_secrets',
+  'runtime',
+] as const;
 
 export type SecretColumn = (typeof SECRET_COLUMNS)[number];
 export type SecretTexts = Pick<InstancesTable, SecretColumn>;

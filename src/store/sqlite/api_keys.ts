@@ -1,6 +1,8 @@
 import { type ApiKey, isActive, isLastingAdmin } from '../../domain/api_key.ts';
 import { Problem } from '../../domain/problem.ts';
+import { assertOverlapLeft, earlierAfter } from '../../domain/rotation.ts';
 import { apiKeyOf, CHANGE_NO_MAX, isChangedSince } from '../rows/api_keys.ts';
+import { columnsOfEarlier } from '../rows/earlier.ts';
 import { decodeCursor, pageOf } from '../rows/page.ts';
 import type { ApiKeyStore, NewApiKey } from '../contract/api_keys.ts';
 import type { PageRequest } from '../contract/page.ts';
@@ -15,12 +17,13 @@ const CREATE = `
   VALUES (?, ?, ?, ?, ?, ?, ?, ?, ${NEXT_CHANGE})`;
 
 const REVOKE = `
-  UPDATE api_keys SET revoked_at = ?, previous_digest = NULL, previous_until = NULL, change_no = ${NEXT_CHANGE}
+  UPDATE api_keys SET revoked_at = ?, previous_digest = NULL, previous_until = NULL, earlier_tokens = NULL, change_no = ${NEXT_CHANGE}
   WHERE key_id = ? AND revoked_at IS NULL`;
 
 const ROTATE = `
-  UPDATE api_keys SET previous_digest = digest, previous_until = ?, digest = ?, change_no = ${NEXT_CHANGE}
-  WHERE key_id = ?`;
+  UPDATE api_keys SET previous_digest = $newest, previous_until = $until, earlier_tokens = $list, digest = $digest,
+    change_no = ${NEXT_CHANGE}
+  WHERE key_id = $key_id`;
 
 const CHANGED = `SELECT * FROM api_keys WHERE ${isChangedSince('?')} ORDER BY change_no`;
 
@@ -37,16 +40,16 @@ const REVOKE_INVITES = `
   UPDATE invites SET revoked_at = $wall_ms
   WHERE created_by = $key_id AND redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > $wall_ms`;
 
-/**
- * The sessions of the previous token end with that token, which stays valid for a while. Sessions of earlier tokens end
- * at once.
- */
+/** When a token that stays valid for a while ends, as $earlier says; null for a token that ends at once. */
+const END_OF_TOKEN = "(SELECT value ->> 'until' FROM json_each($earlier) WHERE value ->> 'value' = token_digest)";
+
+/** The sessions of an earlier token end with that token. */
 const SHORTEN_SESSIONS = `
-  UPDATE sessions SET expires_at = CASE WHEN token_digest = $digest THEN min(expires_at, $until) ELSE 0 END WHERE key_id = $key_id`;
+  UPDATE sessions SET expires_at = min(expires_at, coalesce(${END_OF_TOKEN}, 0)) WHERE key_id = $key_id`;
 
 /** The same for invites. */
 const SHORTEN_INVITES = `
-  UPDATE invites SET expires_at = min(expires_at, CASE WHEN token_digest = $digest THEN $until ELSE $wall_ms END)
+  UPDATE invites SET expires_at = min(expires_at, coalesce(${END_OF_TOKEN}, $wall_ms))
   WHERE created_by = $key_id AND redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > $wall_ms`;
 
 const LIST = `
@@ -107,10 +110,12 @@ export function apiKeyOperations(db: Database): Sync<ApiKeyStore> {
       const key = get(key_id);
       if (key === null) return null;
       if (!isActive(key, wall_ms)) throw new Problem('key_not_active');
-      const until = wall_ms + overlap_ms;
-      db.prepare(ROTATE).run(until, digest, key_id);
-      db.prepare(SHORTEN_SESSIONS).run({ key_id, digest: key.digest, until });
-      db.prepare(SHORTEN_INVITES).run({ key_id, digest: key.digest, until, wall_ms });
+      assertOverlapLeft(key.earlier_tokens, overlap_ms, wall_ms);
+      const tokens = earlierAfter({ current: key.digest, earlier: key.earlier_tokens }, overlap_ms, wall_ms);
+      const earlier = JSON.stringify(tokens);
+      db.prepare(ROTATE).run({ key_id, digest, ...columnsOfEarlier(tokens) });
+      db.prepare(SHORTEN_SESSIONS).run({ key_id, earlier });
+      db.prepare(SHORTEN_INVITES).run({ key_id, earlier, wall_ms });
       return get(key_id);
     },
     changedSince(change_no: number) {

@@ -15,6 +15,7 @@ import {
   type PreviousRow,
   STATE,
 } from '../rows/instances.ts';
+import { WEBHOOK_SECRETS, type WebhookSecrets } from '../rows/webhook_secrets.ts';
 import type {
   ConnectionChange,
   InstanceFilter,
@@ -57,6 +58,7 @@ const REGISTER = `
     webhook_headers = coalesce($webhook_headers, webhook_headers),
     previous_secret = CASE WHEN $webhook_secret IS NULL THEN previous_secret ELSE $previous_secret END,
     previous_secret_until = CASE WHEN $webhook_secret IS NULL THEN previous_secret_until ELSE $previous_secret_until END,
+    earlier_secrets = CASE WHEN $webhook_secret IS NULL THEN earlier_secrets ELSE $earlier_secrets END,
     webhook_secret = coalesce($webhook_secret, webhook_secret),
     success_statuses = coalesce($success_statuses, success_statuses),
     replies = coalesce($replies, replies),
@@ -119,14 +121,15 @@ const SWITCH_OFF = `
     AND ($lease_ended_at IS NULL OR lease_until <= $lease_ended_at)`;
 
 const GET_PREVIOUS = `
-  SELECT is_active AND webhook_enabled AS switched_on, transport, webhook_url, webhook_headers, webhook_secret, lease_until, ${IS_OWNED} AS is_owned FROM instances
+  SELECT is_active AND webhook_enabled AS switched_on, transport, webhook_url, webhook_headers, ${WEBHOOK_SECRETS}, lease_until, ${IS_OWNED} AS is_owned FROM instances
   WHERE instance_id = $instance_id`;
 
-const GET_SECRET = `SELECT webhook_secret FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED}`;
+const GET_SECRETS = `SELECT ${WEBHOOK_SECRETS} FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED}`;
 
 const ROTATE_SECRET = `
-  UPDATE instances SET previous_secret = ?, previous_secret_until = ?, webhook_secret = ?, updated_at = ?
-  WHERE instance_id = ?`;
+  UPDATE instances SET webhook_secret = $webhook_secret, previous_secret = $previous_secret,
+    previous_secret_until = $previous_secret_until, earlier_secrets = $earlier_secrets, updated_at = $wall_ms
+  WHERE instance_id = $instance_id`;
 
 export function instanceOperations(
   db: Database,
@@ -135,15 +138,8 @@ export function instanceOperations(
   recipients: Recipients,
   quotas: Quotas = NO_QUOTAS,
 ): Sync<InstanceStore> {
-  const {
-    instanceOf,
-    instanceRowOf,
-    listedRowOf,
-    encryptSecret: encrypt,
-    secretOf,
-    registeredValues,
-    patchedValues,
-  } = instanceReader(keys);
+  const { instanceOf, instanceRowOf, listedRowOf, rotatedSecrets, registeredValues, patchedValues } =
+    instanceReader(keys);
 
   function get(instance_id: string, visibility?: Visibility | null): InstanceRow | null {
     if (visibility) return list({ limit: 1, instance_id }, visibility).data[0] ?? null;
@@ -256,17 +252,10 @@ export function instanceOperations(
       wall_ms: number,
       owner_scope?: OwnerScope | null,
     ) {
-      const row = db.prepare(GET_SECRET).get({ instance_id, ...ownedBy(owner_scope) }) as
-        { webhook_secret: string } | undefined;
+      const row = db.prepare(GET_SECRETS).get({ instance_id, ...ownedBy(owner_scope) }) as WebhookSecrets | undefined;
       if (row === undefined) return null;
-      const previous = secretOf(instance_id, row.webhook_secret);
-      db.prepare(ROTATE_SECRET).run(
-        previous === null ? null : encrypt('previous_secret', instance_id, previous),
-        wall_ms + overlap_ms,
-        encrypt('webhook_secret', instance_id, new_secret),
-        wall_ms,
-        instance_id,
-      );
+      const secrets = rotatedSecrets(instance_id, { row, new_secret }, overlap_ms, wall_ms);
+      db.prepare(ROTATE_SECRET).run({ instance_id, ...secrets, wall_ms });
       return get(instance_id);
     },
     endedLeases(wall_ms: number, limit: number) {

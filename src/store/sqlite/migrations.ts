@@ -356,4 +356,10 @@ export const MIGRATIONS: readonly string[] = [
   -- The token that made an invite; null for the invites before this step, which end when their key is rotated.
   ALTER TABLE invites ADD COLUMN token_digest TEXT;
   `,
+  `
+  -- All earlier tokens and secrets that hold, as JSON: src/store/rows/earlier.ts. Null when there is at most one, which
+  -- previous_digest and previous_secret hold.
+  ALTER TABLE api_keys ADD COLUMN earlier_tokens TEXT;
+  ALTER TABLE instances ADD COLUMN earlier_secrets TEXT;
+  `,
 ];

@@ -117,6 +117,9 @@ class ApiKey(Model):
     """When it was last used, to the minute."""
     previous_token_expires_at: datetime | None
     """Until then the token before the last rotation is accepted too."""
+    earlier_tokens_expire_at: list[datetime]
+    """Until then the tokens of earlier rotations are accepted too, the newest first: a rotation does not shorten the
+    overlap of another."""
 
 
 class ApiKeyPage(Model):
@@ -151,6 +154,9 @@ class ApiKeyWithToken(Model):
     """When it was last used, to the minute."""
     previous_token_expires_at: datetime | None
     """Until then the token before the last rotation is accepted too."""
+    earlier_tokens_expire_at: list[datetime]
+    """Until then the tokens of earlier rotations are accepted too, the newest first: a rotation does not shorten the
+    overlap of another."""
     token: str = Field(repr=False)
     """Sent as `authorization: Bearer`. It is not shown again."""
 
@@ -1161,7 +1167,10 @@ class RotatedSecret(Model):
     webhook_secret: str = Field(repr=False)
     """The new secret; it is not shown again."""
     previous_secret_expires_at: datetime
-    """Until then every push carries two signatures."""
+    """Until then every push is signed with the previous secret too."""
+    earlier_secrets_expire_at: list[datetime]
+    """Until then every push is signed with the secrets of earlier rotations too, the newest first: a rotation does
+    not shorten the overlap of another."""
 
 
 class SentMessage(Model):

@@ -331,6 +331,7 @@ class Operations:
         """Make a new webhook secret; until the overlap ends, both sign.
 
         Until the overlap ends every push has two signatures, so that a receiver with either secret accepts it.
+        Earlier overlaps go on.
 
         :param instance_id: The id of an instance.
         :param overlap_seconds: How long the previous secret also signs; a day when absent, 30 days at most.
@@ -1213,7 +1214,8 @@ class Operations:
     ) -> ApiKeyWithToken:
         """Make a new token for a key; until the overlap ends, the old one works too.
 
-        The key keeps its id, its scopes and its limits. Only this response contains the new token.
+        The key keeps its id, its scopes and its limits. Only this response contains the new token. Earlier
+        overlaps go on, unless the new overlap is 0.
 
         :param key_id: The id of an API key.
         :param overlap_seconds: How long the previous token still works, in seconds; a day when absent, 30 days at
