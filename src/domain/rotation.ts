@@ -38,5 +38,8 @@ export function assertOverlapLeft(earlier: readonly Earlier[], overlap_ms: numbe
   const kept = holding(earlier, wall_ms);
   if (overlap_ms === 0 || kept.length < EARLIER_MAX) return;
   const ends = new Date(Math.min(...kept.map(({ until }) => until))).toISOString();
-  throw new Problem('overlaps_in_progress', `${EARLIER_MAX} earlier ones still work, the first of them until ${ends}.`);
+  throw new Problem(
+    'overlaps_in_progress',
+    `${EARLIER_MAX} earlier ones still work, the first of them until ${ends}. A rotation with overlap_seconds 0 ends all of them at once.`,
+  );
 }

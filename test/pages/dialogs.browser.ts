@@ -146,6 +146,68 @@ describe('dialogs', { concurrency: 2 }, () => {
     });
   });
 
+  test('after a lost response a form says what may have happened, and another try costs no token and no secret', async (t) => {
+    const service = await startService(t);
+    await service.endOpenMode();
+    const { token: own } = await service.createKey({ scopes: ['admin'] });
+    const { receiver } = await service.member(t, 'room', { registration: { instance_id: 'box' } });
+    const allowed = /401|ERR_FAILED/;
+    await visitor.visit(service.url, { path: '/keys', allowed }, async (page) => {
+      await page.getByLabel('Key', { exact: true }).fill(own);
+      await page.keyboard.press('Enter');
+      const dialog = page.getByRole('dialog');
+      /** Submits a form, whose response is lost, and again; returns what the form said, and the title after that. */
+      const tried = async (request: string): Promise<string[]> => {
+        const lost = `**/api/v1/${request}`;
+        await page.route(lost, async (route) => {
+          await route.fetch();
+          await route.abort();
+        });
+        await dialog.locator('button[type=submit]').click();
+        const said = await dialog.getByRole('alert').innerText();
+        await page.unroute(lost);
+        await dialog.locator('button[type=submit]').click();
+        await dialog.getByRole('alert').waitFor({ state: 'detached' });
+        return [said, request === 'instances/register/' ? '' : await dialog.getByRole('heading').innerText()];
+      };
+
+      await page
+        .getByRole('link', { name: /^Open the key/ })
+        .last()
+        .click();
+      await page.getByRole('button', { name: 'Rotate…' }).click();
+      assert.deepEqual(await tried('keys/*/rotate/'), [
+        'The service does not respond, so the key may have a new token that nobody saw. Make another one: each earlier token works until its own end.',
+        'Save this token',
+      ]);
+      await dialog.getByRole('button', { name: /^I’ve/ }).click();
+      await page.getByText('Earlier tokens end').waitFor();
+      const by_old = await service.request('GET', '/api/v1/keys/', { headers: { authorization: `Bearer ${own}` } });
+      assert.equal(by_old.status, 200);
+
+      await follow(page, '/instances/box');
+      await page.getByRole('button', { name: 'Rotate the secret…' }).click();
+      assert.deepEqual(await tried('instances/box/rotate-secret/'), [
+        'The service does not respond, so the instance may have a new secret that nobody saw. Rotate again: each earlier secret signs until its own end.',
+        'The new secret',
+      ]);
+      await dialog.getByText('each earlier secret signs every push too, until its own end').waitFor();
+      await dialog.getByRole('button', { name: /^I’ve/ }).click();
+      await service.send('room', { content: 'hello' });
+      assert.equal(String((await receiver.next()).headers['webhook-signature']).split(' ').length, 3);
+
+      await follow(page, '/instances');
+      await page.getByRole('button', { name: 'Register' }).click();
+      await page.getByLabel('Instance id').fill('new');
+      await page.getByLabel('Webhook URL').fill(receiver.url);
+      assert.deepEqual(await tried('instances/register/'), [
+        'The service does not respond, so the instance may be registered. Register it again. If no secret is shown then, rotate its secret.',
+        '',
+      ]);
+      await page.waitForURL('**/instances/new');
+    });
+  });
+
   test('a person who deletes an instance is on its page until the response, so the response moves them off no other page', async (t) => {
     const service = await startService(t);
     await service.member(t, 'room', { registration: { instance_id: 'box' } });

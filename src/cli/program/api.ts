@@ -1,4 +1,4 @@
-import { all, ConvokeClient, type ConvokeError, type PageStart, refusedPort, type SearchPage } from '@convoke/sdk';
+import { all, ConvokeClient, ConvokeError, type PageStart, refusedPort, type SearchPage } from '@convoke/sdk';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { type ProblemCode, PROBLEMS } from '../../domain/problem.ts';
 import { CommandFailure, EXIT } from './exit.ts';
@@ -95,10 +95,30 @@ function describeKeyMissing(): string {
   return `the service wants an API key: set CONVOKE_API_KEY to one; \`${typed('keys create --help')}\` shows how to make one`;
 }
 
+/** Whether no response of the service came, so that the request may have had its effect. */
+function isLost({ code }: ConvokeError): boolean {
+  return code === 'unreachable' || code === 'timeout' || code === 'unexpected_response';
+}
+
+/**
+ * Makes a request whose response has a secret.
+ *
+ * @param advice what to do if the request had its effect, and the response is lost
+ */
+export async function withSecret<T>(response: Promise<T>, advice: string): Promise<T> {
+  try {
+    return await response;
+  } catch (error) {
+    if (!(error instanceof ConvokeError) || !isLost(error)) throw error;
+    const { exit_code, message } = failureOf(error);
+    throw new CommandFailure(exit_code, `${message}; ${advice}`);
+  }
+}
+
 /** The exit code and the one-line message for a failed call. */
 export function failureOf(error: ConvokeError): CommandFailure {
   const { code, status, detail } = error;
-  if (code === 'unreachable' || code === 'timeout' || code === 'unexpected_response') {
+  if (isLost(error)) {
     return new CommandFailure(EXIT.unreachable, detail.replaceAll('base_url', '--url'));
   }
   if (code === 'api_key_missing') return new CommandFailure(EXIT.refused, `${describeKeyMissing()} (${code})`);

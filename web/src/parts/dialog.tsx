@@ -114,6 +114,8 @@ interface FormProps {
   is_ready?: boolean;
   /** If it rejects, the form shows the error. */
   onSubmit: () => Promise<void>;
+  /** What the form says when no response comes. The response may have had a secret, and the request its effect. */
+  when_lost?: string;
   children: ComponentChildren;
   /** Content beside the button. */
   aside?: ComponentChildren;
@@ -125,6 +127,7 @@ export function Form({
   is_dangerous = false,
   is_ready = true,
   onSubmit,
+  when_lost = 'The service does not respond. Your entries are kept: try again.',
   children,
   aside,
 }: FormProps): JSX.Element {
@@ -147,7 +150,7 @@ export function Form({
     } catch (error) {
       const found = errorOf(error);
       const { detail, errors } = found;
-      if (isAway(found)) setRefusal(['The service does not respond. Your entries are kept: try again.']);
+      if (isAway(found)) setRefusal([when_lost]);
       else setRefusal(errors.length > 0 ? errors.map(({ path, message }) => `${path} ${message}`) : [detail]);
     } finally {
       setBusy(false);

@@ -1,6 +1,6 @@
 import type { JSX } from 'preact';
 import { useRef, useState } from 'preact/hooks';
-import type { Diagnosis, Instance } from '@convoke/sdk';
+import type { Diagnosis, Instance, RotatedSecret } from '@convoke/sdk';
 import { useQuery } from '../queries.ts';
 import { AgentTags } from '../parts/agents.tsx';
 import { Answer } from '../parts/answer.tsx';
@@ -352,13 +352,15 @@ const OVERLAPS = [
 
 function RotateDialog({ instance_id, onClose }: { instance_id: string; onClose: () => void }): JSX.Element {
   const [overlap, setOverlap] = useState('86400');
-  const [secret, setSecret] = useState<string | null>(null);
-  if (secret !== null) {
+  const [rotated, setRotated] = useState<RotatedSecret | null>(null);
+  if (rotated !== null) {
     return (
-      <SecretDialog title="The new secret" secret={secret} onClose={onClose}>
+      <SecretDialog title="The new secret" secret={rotated.webhook_secret} onClose={onClose}>
         {overlap === '0'
           ? 'From now on only this secret signs. The receiver refuses pushes until it has it.'
-          : 'Until the old secret ends, every push carries two signatures, one with each secret.'}
+          : rotated.earlier_secrets_expire_at.length === 0
+            ? 'Until the old secret ends, every push carries two signatures, one with each secret.'
+            : 'It was rotated before: each earlier secret signs every push too, until its own end.'}
       </SecretDialog>
     );
   }
@@ -366,9 +368,9 @@ function RotateDialog({ instance_id, onClose }: { instance_id: string; onClose: 
     <Dialog title="Rotate the secret" onClose={onClose}>
       <Form
         action="Rotate"
+        when_lost={`The service does not respond, so the instance may have a new secret that nobody saw. Rotate again${overlap === '0' ? '.' : ': each earlier secret signs until its own end.'}`}
         onSubmit={async () => {
-          const rotated = await client.rotateSecret(instance_id, { overlap_seconds: Number(overlap) });
-          setSecret(rotated.webhook_secret);
+          setRotated(await client.rotateSecret(instance_id, { overlap_seconds: Number(overlap) }));
         }}
       >
         <SelectField

@@ -164,7 +164,8 @@ function KeyDetail({ key_id, onChanged }: { key_id: string; onChanged: () => voi
 }
 
 function KeyBody({ api_key, again }: { api_key: ApiKey; again: () => void }): JSX.Element {
-  const { key_id, name, scopes, meeting_ids, instance_id, revoked_at, expires_at, previous_token_expires_at } = api_key;
+  const { key_id, name, scopes, meeting_ids, instance_id, revoked_at, expires_at } = api_key;
+  const { previous_token_expires_at, earlier_tokens_expire_at } = api_key;
   const [asking, setAsking] = useState<'rotate' | 'revoke' | null>(null);
   const [made, setMade] = useState<ApiKeyWithToken | null>(null);
   const close = (): void => setAsking(null);
@@ -185,6 +186,9 @@ function KeyBody({ api_key, again }: { api_key: ApiKey; again: () => void }): JS
             ...(previous_token_expires_at === null
               ? []
               : [['Previous token ends', <Ago at={previous_token_expires_at} />] as const]),
+            ...(earlier_tokens_expire_at.length === 0
+              ? []
+              : [['Earlier tokens end', <Times at={earlier_tokens_expire_at} />] as const]),
           ]}
         />
         {revoked_at === null && (
@@ -202,6 +206,7 @@ function KeyBody({ api_key, again }: { api_key: ApiKey; again: () => void }): JS
         <Dialog title="Rotate the key" onClose={close}>
           <Form
             action="Make a new token"
+            when_lost="The service does not respond, so the key may have a new token that nobody saw. Make another one: each earlier token works until its own end."
             onSubmit={async () => {
               setMade(await client.rotateKey(key_id));
               close();
@@ -229,6 +234,19 @@ function KeyBody({ api_key, again }: { api_key: ApiKey; again: () => void }): JS
         </Dialog>
       )}
       {made !== null && <TokenDialog made={made} onClose={() => setMade(null)} />}
+    </>
+  );
+}
+
+function Times({ at }: { at: readonly string[] }): JSX.Element {
+  return (
+    <>
+      {at.map((time, i) => (
+        <span key={time}>
+          {i > 0 && ', '}
+          <Ago at={time} />
+        </span>
+      ))}
     </>
   );
 }

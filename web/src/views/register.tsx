@@ -51,7 +51,11 @@ export function RegisterDialog({ onClose }: { onClose: () => void }): JSX.Elemen
   }
   return (
     <Dialog title="Register an instance" onClose={onClose}>
-      <Form action="Register" onSubmit={register}>
+      <Form
+        action="Register"
+        when_lost="The service does not respond, so the instance may be registered. Register it again. If no secret is shown then, rotate its secret."
+        onSubmit={register}
+      >
         <Choice
           label="How pushes reach it"
           options={[

@@ -13,6 +13,7 @@ import {
   wholeNumber,
   withApi,
   withList,
+  withSecret,
 } from '../api.ts';
 import { withExamples } from '../examples.ts';
 import { note, print, printFields, printJson, printTable } from '../terminal.ts';
@@ -214,8 +215,9 @@ function registerCommand(): Command {
       wholeNumber(1, 600),
     )
     .action(async (instance_id: string, options: RegisterOptions) => {
-      const { webhook_secret, dropped_header_names, ...instance } = await clientFor(options).register(
-        registration(instance_id, options, await runtimeChosen(options)),
+      const { webhook_secret, dropped_header_names, ...instance } = await withSecret(
+        clientFor(options).register(registration(instance_id, options, await runtimeChosen(options))),
+        `if it is registered all the same, it may have a secret that nobody saw: register it again, and if no secret is printed then, \`${typed(`instances rotate-secret ${quoted(instance_id)}`)}\``,
       );
       if (options.json) {
         printJson({
@@ -293,18 +295,31 @@ function removeCommand(): Command {
   });
 }
 
+interface RotateSecretOptions extends ApiOptions {
+  overlap?: number;
+}
+
 function rotateSecretCommand(): Command {
   const command = new Command('rotate-secret')
     .description('make a new webhook secret; for a day the old one signs too')
     .argument('<instance_id>')
-    .action(async (instance_id: string, options: ApiOptions) => {
-      const rotated = await clientFor(options).rotateSecret(instance_id);
+    .option('--overlap <seconds>', 'how long the old secret still signs', wholeNumber(0, 2_592_000))
+    .action(async (instance_id: string, { overlap, ...options }: RotateSecretOptions) => {
+      const rotated = await withSecret(
+        clientFor(options).rotateSecret(instance_id, { overlap_seconds: overlap }),
+        `if the instance has a new secret all the same, nobody saw it: rotate again${overlap === 0 ? '' : ', because each earlier secret signs until its own end'}`,
+      );
       if (options.json) {
         printJson(rotated);
         return;
       }
       print(`its new webhook secret, shown only now: ${rotated.webhook_secret}`);
       print(`the old one signs too until ${rotated.previous_secret_expires_at}`);
+      const { earlier_secrets_expire_at: ends } = rotated;
+      if (ends.length > 0) print(`earlier ones sign too until ${ends.join(', ')}`);
     });
-  return withExamples(withApi(command), { 'convoke instances rotate-secret laptop-anna': 'a new secret, shown once' });
+  return withExamples(withApi(command), {
+    'convoke instances rotate-secret laptop-anna': 'a new secret, shown once',
+    'convoke instances rotate-secret laptop-anna --overlap 0': 'the old secret leaked: it signs no push any more',
+  });
 }

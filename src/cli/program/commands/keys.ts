@@ -2,7 +2,7 @@ import { all, type ApiKey, type OpenSession, type Scope } from '@convoke/sdk';
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { SCOPES } from '../../../domain/api_key.ts';
 import { wallNow } from '../../../wall_clock.ts';
-import { type ApiOptions, clientFor, collect, wholeNumber, withApi } from '../api.ts';
+import { type ApiOptions, clientFor, collect, wholeNumber, withApi, withSecret } from '../api.ts';
 import { withExamples } from '../examples.ts';
 import { reencryptCommand } from './reencrypt.ts';
 import { onServiceOrFile, type ServiceOrFileOptions, withServiceOrFile } from '../service_or_file.ts';
@@ -146,7 +146,12 @@ function rotateCommand(): Command {
     .option('--overlap <seconds>', 'how long the old token still works', wholeNumber(0, 2_592_000))
     .action(async (key_id: string, { overlap, ...options }: RotateOptions) => {
       const key = await onServiceOrFile(options, false, (client) =>
-        client.rotateKey(key_id, { overlap_seconds: overlap }),
+        withSecret(
+          client.rotateKey(key_id, { overlap_seconds: overlap }),
+          overlap === 0
+            ? 'if the key has a new token all the same, nobody saw it, and the old ones have ended: rotate again with another admin key, or without one as `keys create --help` says'
+            : 'if the key has a new token all the same, nobody saw it: rotate again, because each earlier token works until its own end',
+        ),
       );
       if (options.json) {
         printJson(key);
@@ -156,6 +161,9 @@ function rotateCommand(): Command {
         key: key.key_id,
         'new token, shown only now': key.token,
         'the old one works until': key.previous_token_expires_at ?? 'now',
+        ...(key.earlier_tokens_expire_at.length > 0 && {
+          'earlier ones work until': key.earlier_tokens_expire_at.join(', '),
+        }),
       });
     });
   return withExamples(withServiceOrFile(command), {
