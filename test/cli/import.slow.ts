@@ -40,7 +40,7 @@ async function leaveData(t: TestContext): Promise<Left> {
   t.after(() => stop(service, 'SIGKILL'));
   const receiver = await startReceiver(t);
   const open = new ConvokeClient({ base_url: service.url });
-  const { token } = await open.createKey({ name: 'operator', scopes: ['admin'] });
+  const { key_id, token } = await open.createKey({ name: 'operator', scopes: ['admin'] });
   const client = new ConvokeClient({ base_url: service.url, api_key: token });
   const { webhook_secret } = await client.register({
     instance_id: 'machine',
@@ -58,6 +58,11 @@ async function leaveData(t: TestContext): Promise<Left> {
   for (const meeting_id of MEETINGS) {
     await sendText(service.url, token, meeting_id, `{"message":${ODD_MESSAGE},"target_agents":["y"]}`);
     for (let i = 1; i < PENDING_PER_MEETING; i++) await client.sendMessage(meeting_id, { content: `${i}` });
+  }
+  // The test goes on with the token and the secret of before, which work for another day.
+  for (let n = 0; n < 2; n++) {
+    await client.rotateKey(key_id);
+    await client.rotateSecret('machine');
   }
   const delivery_ids = new Map<string, string>();
   const { data } = await client.listDeliveries({ limit: 500 });
