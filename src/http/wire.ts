@@ -89,7 +89,7 @@ export function wireApiKey(key: ApiKey): Static<typeof ApiKeySchema> {
     revoked_at: isoTimeOrNull(key.revoked_at),
     last_used_at: isoTimeOrNull(key.last_used_at),
     previous_token_expires_at: isoTimeOrNull(key.earlier_tokens[0]?.until ?? null),
-    earlier_tokens_expire_at: endsBeforePrevious(key.earlier_tokens),
+    ...(key.earlier_tokens.length > 1 && { earlier_tokens_expire_at: endsBeforePrevious(key.earlier_tokens) }),
   };
 }
 
@@ -102,7 +102,7 @@ export function wireRotatedSecret({ webhook_secret, earlier_secrets }: Instance)
   return {
     webhook_secret,
     previous_secret_expires_at: isoTime(earlier_secrets[0]?.until ?? 0),
-    earlier_secrets_expire_at: endsBeforePrevious(earlier_secrets),
+    ...(earlier_secrets.length > 1 && { earlier_secrets_expire_at: endsBeforePrevious(earlier_secrets) }),
   };
 }
 

@@ -24,9 +24,9 @@ export interface ApiKey {
   previous_token_expires_at: string | null;
   /**
    * Until then the tokens of earlier rotations are accepted too, the newest first: a rotation does not shorten the
-   * overlap of another.
+   * overlap of another. Absent when there are none.
    */
-  earlier_tokens_expire_at: string[];
+  earlier_tokens_expire_at?: string[];
 }
 
 /** A key with its token, which only the response that makes it contains. */
@@ -1050,9 +1050,9 @@ export interface RotatedSecret {
   previous_secret_expires_at: string;
   /**
    * Until then every push is signed with the secrets of earlier rotations too, the newest first: a rotation does not
-   * shorten the overlap of another.
+   * shorten the overlap of another. Absent when there are none.
    */
-  earlier_secrets_expire_at: string[];
+  earlier_secrets_expire_at?: string[];
 }
 
 /**

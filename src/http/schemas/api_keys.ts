@@ -70,10 +70,12 @@ export const ApiKeySchema = Type.Object(
       time('A time.'),
       'Until then the token before the last rotation is accepted too.',
     ),
-    earlier_tokens_expire_at: Type.Array(time('A time.'), {
-      description:
-        'Until then the tokens of earlier rotations are accepted too, the newest first: a rotation does not shorten the overlap of another.',
-    }),
+    earlier_tokens_expire_at: Type.Optional(
+      Type.Array(time('A time.'), {
+        description:
+          'Until then the tokens of earlier rotations are accepted too, the newest first: a rotation does not shorten the overlap of another. Absent when there are none.',
+      }),
+    ),
   },
   named('ApiKey', 'A key, without its token.'),
 );

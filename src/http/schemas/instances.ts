@@ -329,10 +329,12 @@ export const RotatedSecretSchema = Type.Object(
   {
     webhook_secret: Type.String({ description: 'The new secret; it is not shown again.' }),
     previous_secret_expires_at: time('Until then every push is signed with the previous secret too.'),
-    earlier_secrets_expire_at: Type.Array(time('A time.'), {
-      description:
-        'Until then every push is signed with the secrets of earlier rotations too, the newest first: a rotation does not shorten the overlap of another.',
-    }),
+    earlier_secrets_expire_at: Type.Optional(
+      Type.Array(time('A time.'), {
+        description:
+          'Until then every push is signed with the secrets of earlier rotations too, the newest first: a rotation does not shorten the overlap of another. Absent when there are none.',
+      }),
+    ),
   },
   named('RotatedSecret', 'The new secret of an instance.'),
 );

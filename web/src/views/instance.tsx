@@ -358,7 +358,7 @@ function RotateDialog({ instance_id, onClose }: { instance_id: string; onClose: 
       <SecretDialog title="The new secret" secret={rotated.webhook_secret} onClose={onClose}>
         {overlap === '0'
           ? 'From now on only this secret signs. The receiver refuses pushes until it has it.'
-          : rotated.earlier_secrets_expire_at.length === 0
+          : rotated.earlier_secrets_expire_at === undefined
             ? 'Until the old secret ends, every push carries two signatures, one with each secret.'
             : 'It was rotated before: each earlier secret signs every push too, until its own end.'}
       </SecretDialog>

@@ -186,7 +186,7 @@ function KeyBody({ api_key, again }: { api_key: ApiKey; again: () => void }): JS
             ...(previous_token_expires_at === null
               ? []
               : [['Previous token ends', <Ago at={previous_token_expires_at} />] as const]),
-            ...(earlier_tokens_expire_at.length === 0
+            ...(earlier_tokens_expire_at === undefined
               ? []
               : [['Earlier tokens end', <Times at={earlier_tokens_expire_at} />] as const]),
           ]}

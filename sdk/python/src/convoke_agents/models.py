@@ -117,9 +117,9 @@ class ApiKey(Model):
     """When it was last used, to the minute."""
     previous_token_expires_at: datetime | None
     """Until then the token before the last rotation is accepted too."""
-    earlier_tokens_expire_at: list[datetime]
+    earlier_tokens_expire_at: list[datetime] | None = None
     """Until then the tokens of earlier rotations are accepted too, the newest first: a rotation does not shorten the
-    overlap of another."""
+    overlap of another. Absent when there are none."""
 
 
 class ApiKeyPage(Model):
@@ -154,9 +154,9 @@ class ApiKeyWithToken(Model):
     """When it was last used, to the minute."""
     previous_token_expires_at: datetime | None
     """Until then the token before the last rotation is accepted too."""
-    earlier_tokens_expire_at: list[datetime]
+    earlier_tokens_expire_at: list[datetime] | None = None
     """Until then the tokens of earlier rotations are accepted too, the newest first: a rotation does not shorten the
-    overlap of another."""
+    overlap of another. Absent when there are none."""
     token: str = Field(repr=False)
     """Sent as `authorization: Bearer`. It is not shown again."""
 
@@ -1168,9 +1168,9 @@ class RotatedSecret(Model):
     """The new secret; it is not shown again."""
     previous_secret_expires_at: datetime
     """Until then every push is signed with the previous secret too."""
-    earlier_secrets_expire_at: list[datetime]
+    earlier_secrets_expire_at: list[datetime] | None = None
     """Until then every push is signed with the secrets of earlier rotations too, the newest first: a rotation does
-    not shorten the overlap of another."""
+    not shorten the overlap of another. Absent when there are none."""
 
 
 class SentMessage(Model):

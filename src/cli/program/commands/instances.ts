@@ -316,7 +316,7 @@ function rotateSecretCommand(): Command {
       print(`its new webhook secret, shown only now: ${rotated.webhook_secret}`);
       print(`the old one signs too until ${rotated.previous_secret_expires_at}`);
       const { earlier_secrets_expire_at: ends } = rotated;
-      if (ends.length > 0) print(`earlier ones sign too until ${ends.join(', ')}`);
+      if (ends !== undefined) print(`earlier ones sign too until ${ends.join(', ')}`);
     });
   return withExamples(withApi(command), {
     'convoke instances rotate-secret laptop-anna': 'a new secret, shown once',

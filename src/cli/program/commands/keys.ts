@@ -161,7 +161,7 @@ function rotateCommand(): Command {
         key: key.key_id,
         'new token, shown only now': key.token,
         'the old one works until': key.previous_token_expires_at ?? 'now',
-        ...(key.earlier_tokens_expire_at.length > 0 && {
+        ...(key.earlier_tokens_expire_at !== undefined && {
           'earlier ones work until': key.earlier_tokens_expire_at.join(', '),
         }),
       });
