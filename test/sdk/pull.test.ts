@@ -23,6 +23,9 @@ class ScriptedService {
   readonly requests: PullRequest[] = [];
   readonly #pushes: object[] = [];
   #waiting: { response: ServerResponse; max: number }[] = [];
+  /** A firewall responds with a page to a request that has this text. */
+  refused_text: string | null = null;
+  refused_status = 403;
   /** How the next requests fail: with a status, with a connection that is cut after the request, or with this body. */
   readonly failures: (number | 'cut' | '{}' | '<html>')[] = [];
   /** The Retry-After of failures with a status. */
@@ -30,6 +33,8 @@ class ScriptedService {
   readonly #server = createServer(async (request, response) => {
     const body = (await json(request)) as PullRequest;
     this.requests.push(body);
+    if (this.refused_text !== null && JSON.stringify(body).includes(this.refused_text))
+      return void response.writeHead(this.refused_status, { 'content-type': 'text/html' }).end('<h1>Forbidden</h1>');
     const failure = this.failures.shift();
     if (failure === 'cut') return void request.socket.destroy();
     if (typeof failure === 'string') return void response.end(failure);
@@ -320,6 +325,64 @@ describe('pull', () => {
       await asked();
       assert.equal(service.requests.filter(({ results }) => results.length === 1).length, 2);
     });
+
+  test('a result whose text a firewall refuses holds up neither pushes nor other results, and arrives without its text', async (t) => {
+    const why: string[] = [];
+    const onConnection = (_: string, error: ConvokeError | null): void => void (error && why.push(error.detail));
+    const { service, pushes, taken, pauses_ms } = await start(t, { concurrency: 3, onConnection });
+    service.refused_text = '<script>';
+    for (const id of ['d1', 'd2']) service.push(id);
+    await taken(2);
+    pushes[0]!.respond({ status_code: 200, body: '{"reply":"<script>"}' });
+    pushes[1]!.respond({ status_code: 200, body: '{"reply":"yes"}' });
+    service.push('d3');
+    await taken(3);
+    const given = () => service.results.filter((result) => !JSON.stringify(result).includes('<script>'));
+    const without_text = await until(
+      'the result without its text',
+      () => given().find(({ delivery_id }) => delivery_id === 'd1'),
+      (result) => result !== undefined,
+    );
+    assert.deepEqual(without_text, {
+      delivery_id: 'd1',
+      attempt: 1,
+      status_code: 200,
+      body: 'the text of this result was left out: something between this machine and Convoke refuses it',
+    });
+    assert(given().some(({ delivery_id, body }) => delivery_id === 'd2' && body === '{"reply":"yes"}'));
+    assert(why.some((detail) => detail.includes('responded 403') && detail.includes('refuses the result of d1')));
+    assert(pauses_ms.length >= 5 && pauses_ms.length < 20, `${pauses_ms.length} pauses`);
+    // Later results go as before, and with their text.
+    pushes[2]!.respond({ status_code: 200, body: '{"reply":"no"}' });
+    await until(
+      'the result of d3',
+      () => given().find(({ delivery_id, body }) => delivery_id === 'd3' && body === '{"reply":"no"}'),
+      (result) => result !== undefined,
+    );
+  });
+
+  test('a proxy that has no room for a while costs no result its text', async (t) => {
+    const { service, pushes, taken, pauses_ms } = await start(t);
+    service.push('d1');
+    await taken(1);
+    service.refused_text = 'yes';
+    service.refused_status = 503;
+    pushes[0]!.respond({ status_code: 200, body: '{"reply":"yes"}' });
+    await until(
+      'many tries',
+      () => service.results.length,
+      (length) => length >= 9,
+    );
+    service.refused_text = null;
+    const tries = service.results.length;
+    await until(
+      'the result',
+      () => service.results.length,
+      (length) => length > tries,
+    );
+    assert(service.results.every(({ body }) => body === '{"reply":"yes"}'));
+    assert(pauses_ms.at(-1)! >= 2_500, 'the pauses grow');
+  });
 
   test('a service that was away for some seconds has its results within half a second of its return', async (t) => {
     const away_ms = 7_000;

@@ -32,6 +32,8 @@ class ScriptedService:
         """How the next requests fail: with a status, or with a connection that is closed."""
         self.retry_after: str | None = None
         """The Retry-After of failures with a status."""
+        self.refused_text: str | None = None
+        """A firewall responds with a page to a request that has this text."""
         self._pushes: list[dict[str, Any]] = []
         self._changed = threading.Condition()
         self._waiting = 0
@@ -101,7 +103,14 @@ class Handler(BaseHTTPRequestHandler):
     service: ScriptedService
 
     def do_POST(self) -> None:
-        request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        text = self.rfile.read(int(self.headers["content-length"])).decode()
+        if self.service.refused_text is not None and self.service.refused_text in text:
+            self.send_response(403)
+            self.send_header("content-type", "text/html")
+            self.send_header("content-length", "0")
+            self.end_headers()
+            return
+        request = json.loads(text)
         failure = self.service.failure_of(request)
         if failure == "cut":
             self.close_connection = True
@@ -292,3 +301,31 @@ async def test_at_the_end_no_pause_that_began_before_keeps_back_the_last_result(
                 held[0].respond()
     assert time.monotonic() - began_s < 30
     assert [result["delivery_id"] for result in scripted.requests[-1]["results"]] == ["d1", "d2"]
+
+
+async def test_a_result_whose_text_a_firewall_refuses_holds_up_neither_pushes_nor_results_and_arrives_without_its_text(
+    scripted: ScriptedService,
+) -> None:
+    scripted.refused_text = "<script>"
+    for number in (1, 2, 3):
+        scripted.push(f"d{number}")
+    why: list[str] = []
+
+    def on_connection(_: str, error: ConvokeError | None) -> None:
+        if error is not None:
+            why.append(error.detail)
+
+    async with (
+        AsyncConvokeClient(scripted.url) as client,
+        client.pull("i", concurrency=2, on_connection=on_connection) as pulling,
+    ):
+        async for push in pulling:
+            push.respond(reply="<script>" if push.delivery_id == "d1" else "yes")
+            if push.delivery_id == "d3":
+                pulling.stop()
+    given = {result["delivery_id"]: result for request in scripted.requests for result in request["results"]}
+    left_out = "the text of this result was left out: something between this machine and Convoke refuses it"
+    assert given["d1"] == {"delivery_id": "d1", "attempt": 1, "status_code": 200, "body": left_out}
+    assert "yes" in given["d2"]["body"]
+    assert "yes" in given["d3"]["body"]
+    assert any("responded 403" in detail and "refuses the result of d1" in detail for detail in why)

@@ -2,7 +2,7 @@ import { Backoff } from './backoff.ts';
 import { ConvokeError, errorFromProxy, errorFromResponse, isPassing, isWaitedOut } from './error.ts';
 import { assertConcurrency } from './number_option.ts';
 import { pause } from './pause.ts';
-import { charsOf, fitting, type PushResult, ResultQueue } from './push_result.ts';
+import { charsOf, fitting, type HandedInResult, type PushResult, ResultQueue } from './push_result.ts';
 import { Remembered } from './remembered.ts';
 import { randomId } from './random_id.ts';
 import type { Requests } from './requests.ts';
@@ -339,7 +339,10 @@ export class Puller {
 
   /** One request: hands in the results so far, and takes pushes. */
   async #ask(kind: RequestKind, max: number, wait_s: number, abort: AbortController): Promise<void> {
-    const results = this.#results.take();
+    // When results go one by one, a request without results shows first that Convoke is there.
+    const is_alone = this.#results.is_one_by_one;
+    const brings = !is_alone || (kind === 'hands in' && this.#is_connected === true);
+    const results = brings ? this.#results.take() : [];
     const pull_id = this.#pull_ids.get(kind) ?? randomId();
     this.#pull_ids.set(kind, pull_id);
     const url = this.#requests.urlOf(this.#path);
@@ -353,16 +356,29 @@ export class Puller {
       const call = { body: { results, max, wait_s, pull_id }, timeout_ms, signal: abort.signal };
       const { pushes, sent_at_ms } = await this.#requests.ask('POST', url, call, readPushes(url));
       this.#pull_ids.delete(kind);
+      this.#results.arrived(results);
       this.#succeed();
       for (const push of pushes) this.#take(push, sent_at_ms);
     } catch (error) {
       // It is unknown whether the results arrived. So they are handed in again, and the service counts each result
       // once.
+      if (isRefusal(error)) throw this.#refused(results, is_alone, error);
       this.#results.putBack(results);
       throw error;
     } finally {
       clearInterval(look);
     }
+  }
+
+  /** Something else than Convoke responded. Returns the error to report. */
+  #refused(results: readonly HandedInResult[], is_alone: boolean, error: ConvokeError): ConvokeError {
+    const left_out = this.#results.refused(results, is_alone, !isPassing(error));
+    if (left_out === null) return error;
+    const detail = `${error.detail}; it refuses the result of ${left_out}, whose text is left out now`;
+    return new ConvokeError(error.code, detail, {
+      ...(error.status !== null && { status: error.status }),
+      cause: error,
+    });
   }
 
   #take({ delivery_id, attempt, headers, body, deadline_at }: HandedOut, sent_at_ms: number): void {
@@ -448,7 +464,8 @@ export class Puller {
   }
 
   #succeed(): void {
-    this.#backoff.reset();
+    // While results are refused one by one, the pauses between them grow.
+    if (!this.#results.is_one_by_one) this.#backoff.reset();
     if (this.#is_connected) return;
     this.#is_connected = true;
     this.#options.onConnection?.('connected', null);
@@ -488,6 +505,10 @@ export class Puller {
  */
 const soon: (step: () => void) => unknown =
   (globalThis as { setImmediate?: (step: () => void) => unknown }).setImmediate ?? ((step) => setTimeout(step, 0));
+
+function isRefusal(error: unknown): error is ConvokeError {
+  return error instanceof ConvokeError && error.code === 'unexpected_response';
+}
 
 /** Whether Convoke responded, and may take the request a little later. */
 function isBusy(error: unknown): boolean {

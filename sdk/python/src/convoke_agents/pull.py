@@ -303,34 +303,45 @@ class AsyncPulling:
         return max(0, self._concurrency - (len(self._held) - self._late) - self._asked)
 
     def _ask(self, kind: _Kind, room: int, wait_s: int | None) -> None:
-        """Begins one request, with all results so far.
+        """Begins one request, with the results so far.
 
         :param wait_s: None for a request that hands in results, and is not given up when the iteration ends.
         """
         self._asked += room
-        self._start(self._exchange(kind, self._results.take(), room, wait_s))
+        # When results go one by one, a request without results shows first that Convoke is there.
+        is_alone = self._results.is_one_by_one
+        brings = not is_alone or (wait_s is None and self._is_connected)
+        results = self._results.take() if brings else []
+        self._start(self._exchange(kind, results, is_alone, room, wait_s))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _exchange(self, kind: _Kind, results: list[dict[str, Any]], room: int, wait_s: int | None) -> None:
+    async def _exchange(
+        self, kind: _Kind, results: list[dict[str, Any]], is_alone: bool, room: int, wait_s: int | None
+    ) -> None:
         pull_id = self._pull_ids.setdefault(kind, uuid4().hex)
         try:
             body = {"results": results, "max": room, "wait_s": wait_s or 0, "pull_id": pull_id}
             response = await self._response(body, wait_s)
             pulled = read(response, response.content.decode(errors="replace"), self._url, Pulled)
             self._pull_ids.pop(kind, None)
+            self._results.arrived(results)
             results = []
             self._succeed()
             for push in pulled.pushes:
                 self._take(push, _left_s(push, response))
         except asyncio.CancelledError:
             raise
-        except Exception as error:
-            # It is unknown whether the results arrived. The service counts each of them once.
-            self._results.put_back(results)
+        except Exception as failure:
+            error = failure
+            if isinstance(failure, ConvokeError) and failure.code == "unexpected_response":
+                error = self._refused(results, is_alone, failure)
+            else:
+                # It is unknown whether the results arrived. The service counts each of them once.
+                self._results.put_back(results)
             if not self._ending.is_set():
                 self._fail(error)
             elif wait_s is None:
@@ -344,6 +355,14 @@ class AsyncPulling:
         # The results of pushes that have just arrived may be ready in a moment. Then the next request hands them in.
         await asyncio.sleep(0)
         self._step()
+
+    def _refused(self, results: list[dict[str, Any]], is_alone: bool, error: ConvokeError) -> ConvokeError:
+        """Something else than Convoke responded. Returns the error to report."""
+        left_out = self._results.refused(results, is_alone=is_alone, is_for_good=not error.may_pass)
+        if left_out is None:
+            return error
+        detail = f"{error.detail}; it refuses the result of {left_out}, whose text is left out now"
+        return ConvokeError(error.code, detail, status=error.status)
 
     async def _response(self, body: dict[str, Any], wait_s: int | None) -> httpx.Response:
         timeout_s = (wait_s or 0) + _GRACE_S
@@ -460,7 +479,9 @@ class AsyncPulling:
         self._late -= 1
 
     def _succeed(self) -> None:
-        self._backoff.reset()
+        # While results are refused one by one, the pauses between them grow.
+        if not self._results.is_one_by_one:
+            self._backoff.reset()
         self._is_lost = False
         if not self._is_connected:
             self._is_connected = True

@@ -13,6 +13,12 @@ _RESULTS_CHARS_MAX = 128 * 1024
 RESULT_BODY_BYTES_MAX = 64 * 1024
 _WHY_CHARS_MAX = 500
 _RETRY_AFTER_CHARS_MAX = 200
+# How often a result is refused, alone in its request, before its text is left out.
+_REFUSALS_MAX = 3
+# How many requests with results are refused before results go one by one.
+_REFUSED_TOGETHER_MAX = 2
+# Takes the place of a text that something between this machine and Convoke refuses.
+_LEFT_OUT = "the text of this result was left out: something between this machine and Convoke refuses it"
 
 
 class Result(TypedDict, total=False):
@@ -47,10 +53,19 @@ def is_success(result: Result) -> bool:
 
 
 class ResultQueue:
-    """Results that are not handed in yet, the oldest first."""
+    """Results that are not handed in yet, the oldest first.
+
+    A firewall may refuse a request because of the text of one result. Such a result must not hold up the others, nor the
+    pushes. So after two refusals the results go one by one, in requests that bring nothing else. A result that is
+    refused alone goes behind the others. At its third refusal its text is left out.
+    """
 
     def __init__(self) -> None:
         self._results: list[dict[str, Any]] = []
+        # How many requests with results were refused in a row.
+        self._refused_together = 0
+        # How often each result was refused when it was alone in its request.
+        self._refusals: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._results)
@@ -58,8 +73,16 @@ class ResultQueue:
     def add(self, delivery_id: str, attempt: int, result: Result) -> None:
         self._results.append({"delivery_id": delivery_id, "attempt": attempt, **result})
 
+    @property
+    def is_one_by_one(self) -> bool:
+        """Whether results go one by one, because something refused requests with results."""
+        return self._refused_together >= _REFUSED_TOGETHER_MAX
+
     def take(self) -> list[dict[str, Any]]:
         """The results that fit into one request."""
+        if self.is_one_by_one:
+            taken, self._results = self._results[:1], self._results[1:]
+            return taken
         chars = 0
         count = 0
         for result in self._results[:_RESULTS_MAX]:
@@ -73,3 +96,39 @@ class ResultQueue:
     def put_back(self, results: list[dict[str, Any]]) -> None:
         """Puts back the results of a request that failed."""
         self._results = results + self._results
+
+    def arrived(self, results: list[dict[str, Any]]) -> None:
+        """The service has these results."""
+        for result in results:
+            self._refusals.pop(result["delivery_id"], None)
+        if results and not self._refusals:
+            self._refused_together = 0
+
+    def refused(self, results: list[dict[str, Any]], *, is_alone: bool, is_for_good: bool) -> str | None:
+        """Puts back the results of a request to which something else than Convoke responded.
+
+        Returns the id of the delivery whose text was left out; None: none.
+
+        :param is_alone: Whether the results went one by one when the request was made.
+        :param is_for_good: False when the same request may succeed later.
+        """
+        if not results:
+            return None
+        if not is_alone:
+            self._refused_together += 1
+            self.put_back(results)
+            return None
+        result = results[0]
+        delivery_id: str = result["delivery_id"]
+        refusals = self._refusals.get(delivery_id, 0) + (1 if is_for_good else 0)
+        self._refusals[delivery_id] = refusals
+        is_left_out = is_for_good and refusals == _REFUSALS_MAX
+        self._results.append(_without_text(result) if is_left_out else result)
+        return delivery_id if is_left_out else None
+
+
+def _without_text(result: dict[str, Any]) -> dict[str, Any]:
+    about = {"delivery_id": result["delivery_id"], "attempt": result["attempt"]}
+    if "not_reached" in result:
+        return {**about, "not_reached": _LEFT_OUT}
+    return {**about, "status_code": result["status_code"], "body": _LEFT_OUT}
