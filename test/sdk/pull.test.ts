@@ -18,6 +18,24 @@ interface PullRequest {
   pull_id: string;
 }
 
+/** A push as the service hands it out. */
+function pushOf(delivery_id: string, { attempt = 1, left_ms = 60_000, meeting_id = `m-${delivery_id}` } = {}) {
+  const seq = Number(delivery_id.replace(/\D/g, ''));
+  return {
+    delivery_id,
+    attempt,
+    headers: { 'webhook-id': delivery_id, 'convoke-seq': String(seq), 'convoke-attempt': String(attempt) },
+    body: JSON.stringify({
+      event: 'new_message',
+      meeting_id,
+      message: { content: delivery_id },
+      target_agents: ['a'],
+      timestamp: '',
+    }),
+    deadline_at: new Date(Date.now() + left_ms).toISOString(),
+  };
+}
+
 /** Hands out the pushes of a test, and loses responses when a test asks for that. */
 class ScriptedService {
   readonly requests: PullRequest[] = [];
@@ -65,20 +83,7 @@ class ScriptedService {
 
   /** Hands out a push; each delivery is of a meeting of its own, unless the test says otherwise. */
   push(delivery_id: string, { attempt = 1, left_ms = 60_000, meeting_id = `m-${delivery_id}` } = {}): void {
-    const seq = Number(delivery_id.replace(/\D/g, ''));
-    this.#pushes.push({
-      delivery_id,
-      attempt,
-      headers: { 'webhook-id': delivery_id, 'convoke-seq': String(seq), 'convoke-attempt': String(attempt) },
-      body: JSON.stringify({
-        event: 'new_message',
-        meeting_id,
-        message: { content: delivery_id },
-        target_agents: ['a'],
-        timestamp: '',
-      }),
-      deadline_at: new Date(Date.now() + left_ms).toISOString(),
-    });
+    this.#pushes.push(pushOf(delivery_id, { attempt, left_ms, meeting_id }));
     this.#handOut();
   }
 
@@ -155,6 +160,9 @@ async function start(t: TestContext, options: PullOptions = {}, answer?: (push: 
     );
   return { service, ending, over, pushes, pauses_ms, asked, taken, handedIn };
 }
+
+/** Lets everything that is due happen. */
+const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 const succeed = (push: PushInHand): void => push.respond({ status_code: 200 });
 
@@ -726,6 +734,38 @@ describe('pull', () => {
         body: `the status ${status} is none of 200 to 599`,
       })),
     );
+  });
+
+  test('a slow link gets its pushes and hands in its results: neither has to be whole after 5 s', async (t) => {
+    t.mock.timers.enable({ apis: ['setTimeout', 'setInterval', 'Date'] });
+    const requests: { signal: AbortSignal; answer: (response: Response) => void }[] = [];
+    const fetch_ = (_: unknown, { signal }: RequestInit = {}) =>
+      new Promise<Response>((answer) => requests.push({ signal: signal!, answer }));
+    const client = new ConvokeClient({ base_url: 'http://127.0.0.1:1', fetch: fetch_ as typeof fetch });
+    const pulling = client.pull('i');
+    const first = pulling.next();
+    const slowly = new TransformStream<Uint8Array, Uint8Array>();
+    requests[0]!.answer(new Response(slowly.readable));
+    await turn();
+    t.mock.timers.tick(30_000);
+    assert.equal(requests[0]!.signal.aborted, false, 'the pushes are on their way');
+    const writer = slowly.writable.getWriter();
+    void writer.write(new TextEncoder().encode(JSON.stringify({ pushes: [pushOf('d1')] })));
+    void writer.close();
+    const push = (await first).value!;
+    push.respond({ status_code: 200, body: 'x'.repeat(60_000) });
+    const second = pulling.next();
+    second.catch(() => {});
+    await until(
+      'the request with the result',
+      () => requests.length,
+      (length) => length === 2,
+    );
+    // This request may wait for 55 s too.
+    t.mock.timers.tick(55_000 + 15_000);
+    assert.equal(requests[1]!.signal.aborted, false, 'the result is on its way');
+    t.mock.timers.tick(30_000);
+    assert.equal(requests[1]!.signal.aborted, true, 'a dead connection is noticed');
   });
 
   test('a body that is too long for a result is cut between two characters', async (t) => {

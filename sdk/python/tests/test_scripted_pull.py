@@ -32,6 +32,8 @@ class ScriptedService:
         """How the next requests fail: with a status, or with a connection that is closed."""
         self.retry_after: str | None = None
         """The Retry-After of failures with a status."""
+        self.is_slow = False
+        """Whether the pushes of a response arrive in two parts, with a pause of three seconds between them."""
         self.refused_text: str | None = None
         """A firewall responds with a page to a request that has this text."""
         self._pushes: list[dict[str, Any]] = []
@@ -131,6 +133,10 @@ class Handler(BaseHTTPRequestHandler):
         if status != 200 and self.service.retry_after is not None:
             self.send_header("retry-after", self.service.retry_after)
         self.end_headers()
+        if self.service.is_slow and b"delivery_id" in text:
+            self.wfile.write(text[:100])
+            time.sleep(3)
+            text = text[100:]
         self.wfile.write(text)
 
     def log_message(self, *_: object) -> None:
@@ -329,3 +335,17 @@ async def test_a_result_whose_text_a_firewall_refuses_holds_up_neither_pushes_no
     assert "yes" in given["d2"]["body"]
     assert "yes" in given["d3"]["body"]
     assert any("responded 403" in detail and "refuses the result of d1" in detail for detail in why)
+
+
+async def test_the_pushes_of_a_slow_link_may_take_longer_than_the_head_of_their_response(
+    scripted: ScriptedService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("convoke_agents.pull._GRACE_S", 1.0)
+    scripted.is_slow = True
+    scripted.push("d1")
+    async with AsyncConvokeClient(scripted.url) as client, client.pull("i") as pulling:
+        async for push in pulling:
+            push.respond()
+            break
+    assert [request["wait_s"] for request in scripted.requests[:1]] == [0]
+    assert [result["status_code"] for request in scripted.requests for result in request["results"]] == [200]

@@ -15,6 +15,10 @@ import { type Push, readPush } from './verify.ts';
  */
 const WAIT_S = 55;
 const GRACE_MS = 5_000;
+/** The slowest link on which pulling works. A request with results has so much more time. */
+const LINK_BYTES_PER_MS = 4;
+/** How long the pushes of a response, which have half a megabyte at most, may take once its head is there. */
+const PUSHES_MS_MAX = 40_000;
 /** While a machine sleeps, timers stand still, but the wall clock runs on. So the wall clock is read this often. */
 const LOOK_MS = 1_000;
 /** How long an iteration that is ending tries to hand in its results. */
@@ -346,14 +350,19 @@ export class Puller {
     const pull_id = this.#pull_ids.get(kind) ?? randomId();
     this.#pull_ids.set(kind, pull_id);
     const url = this.#requests.urlOf(this.#path);
-    const timeout_ms = wait_s * 1000 + GRACE_MS;
-    const over_at_ms = Date.now() + timeout_ms;
+    const text = JSON.stringify({ results, max, wait_s, pull_id });
+    const timeout_ms = wait_s * 1000 + GRACE_MS + text.length / LINK_BYTES_PER_MS;
+    let over_at_ms = Date.now() + timeout_ms;
+    const onHead = () => {
+      over_at_ms = Date.now() + PUSHES_MS_MAX;
+      return PUSHES_MS_MAX;
+    };
     const look = setInterval(() => {
       if (Date.now() < over_at_ms) return;
       abort.abort(new ConvokeError('timeout', `no response from ${url} in time; this machine may have slept`));
     }, LOOK_MS);
     try {
-      const call = { body: { results, max, wait_s, pull_id }, timeout_ms, signal: abort.signal };
+      const call = { text, timeout_ms, onHead, signal: abort.signal };
       const { pushes, sent_at_ms } = await this.#requests.ask('POST', url, call, readPushes(url));
       this.#pull_ids.delete(kind);
       this.#results.arrived(results);

@@ -45,6 +45,11 @@ interface Call extends CallOptions {
   headers?: Record<string, string>;
   /** Replaces the timeout of the client for this request. */
   timeout_ms?: number;
+  /**
+   * Called when the head of the response has arrived. Returns how long the body may take; without it, the timeout is for
+   * the whole response.
+   */
+  onHead?: () => number;
   /** How often the request is tried while the service is overloaded; 1 for a caller that tries again by itself. */
   attempts_max?: number;
 }
@@ -117,15 +122,21 @@ export class Requests {
     const body = call.text ?? (call.body === undefined ? null : JSON.stringify(call.body));
     if (body !== null) headers['content-type'] = 'application/json';
 
-    const timeout_ms = call.timeout_ms ?? this.#timeout_ms;
+    let timeout_ms = call.timeout_ms ?? this.#timeout_ms;
 
     // AbortSignal.any would do the same, but is missing in Node before 20.3; this timer also ends with the call.
     const abort = new AbortController();
-    const timer = setTimeout(() => abort.abort(), Math.min(timeout_ms, TIMER_MS_MAX));
+    const abortAfter = (ms: number) => setTimeout(() => abort.abort(), Math.min(ms, TIMER_MS_MAX));
+    let timer = abortAfter(timeout_ms);
     const abortByCaller = () => abort.abort();
     call.signal?.addEventListener('abort', abortByCaller, { once: true });
     try {
       const response = await this.fetch(url, { method, headers, body, redirect: 'manual', signal: abort.signal });
+      if (call.onHead !== undefined) {
+        clearTimeout(timer);
+        timeout_ms = call.onHead();
+        timer = abortAfter(timeout_ms);
+      }
       return read(response, await response.text());
     } catch (error) {
       if (error instanceof ConvokeError) throw error;

@@ -32,6 +32,10 @@ from convoke_agents.verify import Push, VerificationError, decode_secrets, read_
 # after this time and the grace.
 _WAIT_S = 55
 _GRACE_S = 5.0
+# The slowest link on which pulling works. A request with results has so much more time.
+_LINK_BYTES_PER_S = 4_000
+# How long the pushes of a response, which have half a megabyte at most, may take once its head is there.
+_PUSHES_S_MAX = 40.0
 # While a machine sleeps, timers stand still and the wall clock does not, so the wall clock is read this often.
 _LOOK_S = 1.0
 # How long an iteration that is ending tries to hand in its results.
@@ -365,9 +369,16 @@ class AsyncPulling:
         return ConvokeError(error.code, detail, status=error.status)
 
     async def _response(self, body: dict[str, Any], wait_s: int | None) -> httpx.Response:
-        timeout_s = (wait_s or 0) + _GRACE_S
+        text = json_text(body)
+        timeout_s = (wait_s or 0) + _GRACE_S + len(text) / _LINK_BYTES_PER_S
         over_at_s = time.time() + timeout_s
-        request = asyncio.ensure_future(self._requests.ask("POST", self._url, json_text(body), None, timeout_s))
+
+        def on_head() -> None:
+            nonlocal over_at_s
+            over_at_s = time.time() + _PUSHES_S_MAX
+
+        whole_s = timeout_s + _PUSHES_S_MAX
+        request = asyncio.ensure_future(self._requests.ask("POST", self._url, text, None, whole_s, on_head))
         ending = asyncio.ensure_future(self._ending.wait()) if wait_s is not None else None
         try:
             while True:

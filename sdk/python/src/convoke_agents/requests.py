@@ -6,7 +6,7 @@ import asyncio
 import json
 import platform
 import time
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -282,12 +282,23 @@ class AsyncRequests:
             attempt += 1
 
     async def ask(
-        self, method: str, url: str, content: str | None, headers: Mapping[str, str] | None, timeout_s: float
+        self,
+        method: str,
+        url: str,
+        content: str | None,
+        headers: Mapping[str, str] | None,
+        timeout_s: float,
+        on_head: Callable[[], None] | None = None,
     ) -> httpx.Response:
-        """Reads a whole response within the deadline."""
+        """Reads a whole response within the deadline.
+
+        :param on_head: Called when the head of the response has arrived.
+        """
 
         async def whole() -> httpx.Response:
             async with self.open(method, url, content, headers, timeout_s) as response:
+                if on_head is not None:
+                    on_head()
                 await response.aread()
                 return response
 
