@@ -47,6 +47,13 @@ class NoRedirect(urllib.request.HTTPRedirectHandler):
 opener = urllib.request.build_opener(NoRedirect)
 
 
+def text_of(error):
+    try:
+        return error.read().decode(errors="replace")
+    except (OSError, http.client.HTTPException):
+        return ""
+
+
 def call(path, body, timeout_s=10):
     headers = {"content-type": "application/json", "user-agent": "pull_client.py"}
     if API_KEY:
@@ -56,15 +63,17 @@ def call(path, body, timeout_s=10):
         with opener.open(request, timeout=timeout_s) as response:
             return json.load(response)
     except urllib.error.HTTPError as error:
+        problem = text_of(error)
+        # Anything else than JSON is not from Convoke, but from a proxy while the service is away.
+        is_convoke = problem.startswith("{")
         if 400 <= error.code < 500 and error.code not in (408, 429):
-            problem = error.read().decode(errors="replace")
             refusal = f"refused: {error.code} {problem}"
             if "instance_does_not_exist" in problem:
                 raise Missing(refusal)
-            # Anything else than JSON is not from Convoke, but from a proxy while the service is away.
-            if problem.startswith("{"):
+            if is_convoke:
                 sys.exit(refusal)
-        raise Failed(f"answered {error.code}", error.headers.get("retry-after"), error.code == 502) from error
+        retry_after = error.headers.get("retry-after") if is_convoke else None
+        raise Failed(f"answered {error.code}", retry_after, error.code == 502) from error
     except TimeoutError as error:
         raise Failed(str(error), None, False) from error
     except (OSError, http.client.HTTPException, ValueError) as error:
@@ -81,7 +90,7 @@ def insist(path, body, timeout_s=10):
             return call(path, body, timeout_s)
         except Failed as failure:
             why, retry_after, is_away = failure.args
-            asked_s = int(retry_after) if (retry_after or "").isdecimal() else 0
+            asked_s = min(int(retry_after), 60) if (retry_after or "").isdecimal() else 0
             print(f"{why}; trying again", file=sys.stderr, flush=True)
             lost_at = lost_at or time.monotonic()
             is_soon = is_away and time.monotonic() - lost_at < 60

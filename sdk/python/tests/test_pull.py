@@ -238,6 +238,8 @@ def test_pauses_stay_short_while_nothing_is_there_and_grow_while_it_is_busy() ->
     busy = ConvokeError("overloaded", "busy", status=503)
     assert [backoff.pause_after_s(busy) for _ in range(7)] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0]
     assert backoff.pause_after_s(ConvokeError("overloaded", "busy", status=503, retry_after_s=9)) == 9
+    assert backoff.pause_after_s(ConvokeError("overloaded", "busy", status=503, retry_after_s=86_400)) == 60
+    assert backoff.pause_after_s(ConvokeError("unexpected_response", "a page", status=503, retry_after_s=86_400)) == 5
 
 
 def test_the_live_feed_tells_what_happens_and_goes_on_after_a_restart(own_service: Service) -> None:

@@ -5,10 +5,12 @@ const PAUSE_MS_MAX = 5_000;
 /** For this long after a loss of the service, the pauses stay short: a restart takes seconds. */
 const SOON_MS = 60_000;
 const PAUSE_SOON_MS_MAX = 500;
+/** The longest pause that the service may ask for. A mistake in a proxy must not silence a machine for days. */
+const ASKED_MS_MAX = 60_000;
 
 /**
  * The pauses before a request is made again: 0.1 s, doubling to 5 s. If the service asks for a longer pause, that pause
- * is used.
+ * is used, up to a minute.
  *
  * While nothing responds at the address, a pause is at most 0.5 s for a minute. Such requests cost the service next to
  * nothing, and find it within half a second of its return. A service that responds, and is too busy, gets the longer
@@ -37,8 +39,13 @@ export class Backoff {
     const is_soon = isAway(error) && this.#now() - this.#lost_at_ms < SOON_MS;
     const pause_ms = Math.min(this.#pause_ms, is_soon ? PAUSE_SOON_MS_MAX : PAUSE_MS_MAX);
     this.#pause_ms = pause_ms * 2;
-    return Math.max(pause_ms * (0.5 + this.#random() / 2), (error.retry_after_s ?? 0) * 1000);
+    return Math.max(pause_ms * (0.5 + this.#random() / 2), askedPause(error));
   }
+}
+
+/** The pause that the service asks for. What responds in place of Convoke has nothing to say about it. */
+export function askedPause({ code, retry_after_s }: Pick<ConvokeError, 'code' | 'retry_after_s'>): number {
+  return code === 'unexpected_response' ? 0 : Math.min((retry_after_s ?? 0) * 1000, ASKED_MS_MAX);
 }
 
 /**

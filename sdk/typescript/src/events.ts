@@ -1,3 +1,4 @@
+import { askedPause } from './backoff.ts';
 import { ConvokeError, errorFromResponse, errorFromFailure, errorFromProxy, isPassing, isWaitedOut } from './error.ts';
 import { pause } from './pause.ts';
 import type { FeedEvent } from './types.ts';
@@ -63,7 +64,7 @@ export async function* listen(
     if (isAborted(signal)) return;
     onConnection?.('reconnecting', error);
     const wait_ms = Math.min(WAIT_FIRST_MS * 2 ** failures++, WAIT_MS_MAX) * (0.5 + Math.random() / 2);
-    await sleep(Math.max(wait_ms, (error?.retry_after_s ?? 0) * 1000), signal).catch(() => {});
+    await sleep(Math.max(wait_ms, error === null ? 0 : askedPause(error)), signal).catch(() => {});
   }
 }
 

@@ -13,10 +13,13 @@ _PAUSE_S_MAX = 5.0
 # For this long after a loss of the service, the pauses stay short: a restart takes seconds.
 _SOON_S = 60.0
 _PAUSE_SOON_S_MAX = 0.5
+# The longest pause that the service may ask for. A mistake in a proxy must not silence a machine for days.
+_ASKED_S_MAX = 60.0
 
 
 class Backoff:
-    """The pauses before a request is made again: 0.1 s, doubling to 5 s, or the pause that the service asked for.
+    """The pauses before a request is made again: 0.1 s, doubling to 5 s, or the pause that the service asked for, up to a
+    minute.
 
     While nothing responds at the address, the pauses stay at 0.5 s for a minute. Such requests cost the service next to
     nothing, and find it within half a second of its return. A service that responds, and is too busy, gets longer and
@@ -42,4 +45,9 @@ class Backoff:
         is_soon = is_away and self._now() - self._lost_at_s < _SOON_S
         pause_s = min(self._pause_s, _PAUSE_SOON_S_MAX if is_soon else _PAUSE_S_MAX)
         self._pause_s = pause_s * 2
-        return max(pause_s * (0.5 + self._chance() / 2), error.retry_after_s or 0)
+        return max(pause_s * (0.5 + self._chance() / 2), asked_pause_s(error))
+
+
+def asked_pause_s(error: ConvokeError) -> float:
+    """The pause that the service asks for. What responds in place of Convoke has nothing to say about it."""
+    return 0.0 if error.code == "unexpected_response" else min(error.retry_after_s or 0, _ASKED_S_MAX)

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from convoke_agents.backoff import asked_pause_s
 from convoke_agents.errors import ConvokeError, error_from_proxy, error_from_response
 from convoke_agents.json_value import parse_json
 from convoke_agents.pull import OnConnection
@@ -78,7 +79,7 @@ async def listen(
                 on_connection("reconnecting", failure)
             wait_s = min(_WAIT_FIRST_S * float(2 ** min(failures, 20)), _WAIT_S_MAX) * random.uniform(0.5, 1)
             failures += 1
-            await asyncio.sleep(max(wait_s, (failure and failure.retry_after_s) or 0))
+            await asyncio.sleep(max(wait_s, 0 if failure is None else asked_pause_s(failure)))
     finally:
         await requests.aclose()
 
