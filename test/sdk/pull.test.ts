@@ -627,19 +627,56 @@ describe('pull', () => {
     );
   });
 
-  test('a loop that ends early reports what was handled, and gives back what nobody saw', async (t) => {
-    const service = await ScriptedService.start();
-    t.after(() => service.close());
-    for (const id of ['d1', 'd2', 'd3']) service.push(id);
-    for await (const push of service.client.pull('i', { concurrency: 3 })) {
-      succeed(push);
-      break;
+  describe('a loop that ends early', () => {
+    /** Takes one push of three that arrive together, and leaves the loop. */
+    async function leave(t: TestContext, answer: (push: PushInHand) => void) {
+      const service = await ScriptedService.start();
+      t.after(() => service.close());
+      for (const id of ['d1', 'd2', 'd3']) service.push(id);
+      for await (const push of service.client.pull('i', { concurrency: 3 })) {
+        answer(push);
+        break;
+      }
+      return service;
     }
-    assert.deepEqual(service.results, [
-      { delivery_id: 'd1', attempt: 1, status_code: 200 },
-      { delivery_id: 'd2', attempt: 1, not_reached: 'the program that pulls has ended' },
-      { delivery_id: 'd3', attempt: 1, not_reached: 'the program that pulls has ended' },
-    ]);
+
+    test('reports what was handled, and lets the service take back at once what nobody saw', async (t) => {
+      const { results, requests } = await leave(t, succeed);
+      assert.deepEqual(results, [{ delivery_id: 'd1', attempt: 1, status_code: 200 }]);
+      const { pull_id } = requests[0]!;
+      assert.deepEqual(requests.at(-1), { results: [], max: 0, wait_s: 0, pull_id });
+    });
+
+    test('lets the service not take back a push that was seen and has no result', async (t) => {
+      const { results, requests } = await leave(t, () => {});
+      const [first, ...later] = requests;
+      assert(later.every(({ pull_id }) => pull_id !== first!.pull_id));
+      assert.deepEqual(
+        results,
+        ['d2', 'd3'].map((delivery_id) => ({
+          delivery_id,
+          attempt: 1,
+          not_reached: 'the program that pulls has ended',
+        })),
+      );
+    });
+  });
+
+  test('a stop gives back what nobody saw only after the results of what came with it', async (t) => {
+    const { service, ending, over, pushes, taken } = await start(t, { concurrency: 3 });
+    for (const id of ['d1', 'd2']) service.push(id, { meeting_id: 'm' });
+    await taken(1);
+    ending.abort();
+    succeed(pushes[0]!);
+    await inTime('the end', over);
+    const brought = service.requests[0]!;
+    const given_back = service.requests.findIndex(({ pull_id, max }) => max === 0 && pull_id === brought.pull_id);
+    const reported = service.requests.findIndex(({ results }) => results.length > 0);
+    assert.deepEqual(
+      service.results.map(({ delivery_id }) => delivery_id),
+      ['d1'],
+    );
+    assert(reported >= 0 && reported < given_back, `${reported} ${given_back}`);
   });
 
   test('a refusal ends it with the code', async (t) => {
@@ -648,6 +685,24 @@ describe('pull', () => {
     service.failures.push(404);
     service.push('d1');
     await assert.rejects(over, (error) => error instanceof ConvokeError && error.code === 'some_code');
+  });
+
+  test('after a refusal nobody gets a push that waited: its result could not be handed in', async (t) => {
+    const service = await ScriptedService.start();
+    t.after(() => service.close());
+    for (const id of ['d1', 'd2']) service.push(id);
+    let ending: AbortSignal | undefined;
+    const ready = (signal: AbortSignal): undefined => void (ending = signal);
+    const pulling = service.client.pull('i', { concurrency: 2, ready });
+    const first = await pulling.next();
+    service.failures.push(404);
+    succeed(first.value!);
+    await until(
+      'the refusal',
+      () => ending?.aborted,
+      (is) => is === true,
+    );
+    await assert.rejects(pulling.next(), ConvokeError);
   });
 
   test('a refusal aborts the signals of the pushes in hand', async (t) => {

@@ -349,3 +349,25 @@ async def test_the_pushes_of_a_slow_link_may_take_longer_than_the_head_of_their_
             break
     assert [request["wait_s"] for request in scripted.requests[:1]] == [0]
     assert [result["status_code"] for request in scripted.requests for result in request["results"]] == [200]
+
+
+@pytest.mark.parametrize("is_seen", [True, False], ids=["with-a-result", "without"])
+async def test_a_loop_that_ends_early_lets_the_service_take_back_what_nobody_saw_and_not_what_was_seen(
+    scripted: ScriptedService, is_seen: bool
+) -> None:
+    for number in (1, 2, 3):
+        scripted.push(f"d{number}")
+    async with AsyncConvokeClient(scripted.url) as client, client.pull("i", concurrency=3) as pulling:
+        async for push in pulling:
+            if is_seen:
+                push.respond()
+            break
+    results = [result for request in scripted.requests for result in request["results"]]
+    name = scripted.requests[0]["pull_id"]
+    if is_seen:
+        assert results == [{"delivery_id": "d1", "attempt": 1, "status_code": 200}]
+        assert scripted.requests[-1] == {"results": [], "max": 0, "wait_s": 0, "pull_id": name}
+    else:
+        ended = {"attempt": 1, "not_reached": "the program that pulls has ended"}
+        assert results == [{"delivery_id": each, **ended} for each in ("d2", "d3")]
+        assert all(request["pull_id"] != name for request in scripted.requests[1:])

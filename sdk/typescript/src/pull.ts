@@ -92,6 +92,8 @@ type RequestKind = 'waits' | 'hands in';
 interface Held {
   meeting_id: string;
   attempt: number;
+  /** The name of the request that brought it. */
+  pull_id: string;
   deadline: ReturnType<typeof setTimeout>;
   abort: AbortController;
   /** Whether the deadline has passed. The service makes a new attempt later, and this push no longer takes up room. */
@@ -139,6 +141,12 @@ export class Puller {
    * response was lost keeps its name. So the service takes the pushes of the lost response back at once.
    */
   readonly #pull_ids = new Map<RequestKind, string>();
+  /**
+   * By the name of the request that brought them: pushes that the caller had not seen when the iteration ended. Under this
+   * name the service takes them back, for another machine. A report that they were not reached would make the instance
+   * back off, for all machines.
+   */
+  readonly #unseen = new Map<string, { delivery_id: string; attempt: number }[]>();
   #is_step_due = false;
   /** False while `ready` delays the next request. */
   #is_ready = true;
@@ -186,9 +194,10 @@ export class Puller {
 
   async #next(): Promise<PushInHand | null> {
     for (;;) {
+      // The result of another push could not be handed in.
+      if (this.#error !== null) throw this.#error;
       const push = this.#shift();
       if (push !== undefined) return push;
-      if (this.#error !== null) throw this.#error;
       if (this.#is_over) return null;
       await new Promise<void>((resolve) => (this.#wake = resolve));
     }
@@ -215,8 +224,18 @@ export class Puller {
     this.#ending.abort();
     this.#waiting?.abort();
     this.#pausing?.abort();
-    for (const push of this.#queue.splice(0)) push.respond({ not_reached: 'the program that pulls has ended' });
+    for (const { delivery_id } of this.#queue.splice(0)) this.#putAside(delivery_id);
     this.#step();
+  }
+
+  /** The caller will not see this push. */
+  #putAside(delivery_id: string): void {
+    const held = this.#held.get(delivery_id);
+    if (held === undefined) return;
+    clearTimeout(held.deadline);
+    this.#held.delete(delivery_id);
+    const { pull_id, attempt } = held;
+    this.#unseen.set(pull_id, [...(this.#unseen.get(pull_id) ?? []), { delivery_id, attempt }]);
   }
 
   /** The caller has left the loop. Results that were not given by now are no longer awaited. */
@@ -225,9 +244,14 @@ export class Puller {
     const given_up = [...this.#held.values()];
     this.#held.clear();
     this.#late = 0;
-    for (const { deadline, abort } of given_up) {
+    for (const { deadline, abort, pull_id, is_late } of given_up) {
       clearTimeout(deadline);
       abort.abort();
+      if (is_late) continue;
+      // Under this name the service would also take back, at once and for ever again, a push at which the caller fails.
+      for (const unseen of this.#unseen.get(pull_id) ?? [])
+        this.#results.add({ ...unseen, not_reached: 'the program that pulls has ended' });
+      this.#unseen.delete(pull_id);
     }
     this.#step();
     while (!this.#is_over && this.#error === null) await new Promise<void>((resolve) => (this.#wake = resolve));
@@ -246,7 +270,7 @@ export class Puller {
       if (this.#isHandInDue) void this.#handIn(is_ending || !this.#is_ready ? 0 : this.#room);
     }
     const is_idle = this.#waiting === null && !this.#is_handing_in;
-    const is_done = this.#results.size === 0 && this.#pull_ids.size === 0;
+    const is_done = this.#results.size === 0 && this.#pull_ids.size === 0 && this.#unseen.size === 0;
     if (is_ending && is_idle && held === 0 && (is_done || is_out_of_time)) {
       this.#is_over = true;
       this.#wake();
@@ -274,7 +298,18 @@ export class Puller {
     if (this.#is_handing_in) return false;
     if (!this.#ending.signal.aborted)
       return this.#results.size > 0 || this.#pull_ids.has('hands in') || this.#isTakeBackDue;
-    return this.#waiting === null && (this.#results.size > 0 || this.#pull_ids.size > 0);
+    const is_due = this.#results.size > 0 || this.#pull_ids.size > 0 || this.#unseenName !== undefined;
+    return this.#waiting === null && is_due;
+  }
+
+  /**
+   * The name under which the service can take back unseen pushes now. Under this name it would take back every push
+   * without a result, so all results come first.
+   */
+  get #unseenName(): string | undefined {
+    if (this.#results.size > 0) return undefined;
+    const awaited = new Set([...this.#held.values()].filter(({ is_late }) => !is_late).map(({ pull_id }) => pull_id));
+    return [...this.#unseen.keys()].find((name) => !awaited.has(name));
   }
 
   /**
@@ -322,22 +357,33 @@ export class Puller {
   async #handIn(max: number): Promise<void> {
     this.#is_handing_in = true;
     this.#asked += max;
-    if (this.#isTakeBackDue && !this.#pull_ids.has('hands in')) {
-      // The next request that waits may begin before this request has its response, and must have another name.
-      this.#pull_ids.set('hands in', this.#pull_ids.get('waits') as string);
-      this.#pull_ids.delete('waits');
-    }
+    if (!this.#pull_ids.has('hands in')) this.#nameHandIn();
     try {
       await this.#ask('hands in', max, 0, new AbortController());
     } catch (error) {
       // An iteration that ends without results does not wait for a service that is away.
       const has_results = this.#results.size > 0;
-      if (this.#ending.signal.aborted && !has_results && !isBusy(error)) this.#pull_ids.clear();
-      else this.#fail(error);
+      if (this.#ending.signal.aborted && !has_results && !isBusy(error)) {
+        this.#pull_ids.clear();
+        this.#unseen.clear();
+      } else this.#fail(error);
     } finally {
       this.#is_handing_in = false;
       this.#asked -= max;
       this.#step();
+    }
+  }
+
+  /** Gives the next request that hands in the name under which the service takes back what nobody has seen. */
+  #nameHandIn(): void {
+    const unseen = this.#unseenName;
+    if (this.#isTakeBackDue) {
+      // The next request that waits may begin before this request has its response, and must have another name.
+      this.#pull_ids.set('hands in', this.#pull_ids.get('waits') as string);
+      this.#pull_ids.delete('waits');
+    } else if (unseen !== undefined) {
+      this.#pull_ids.set('hands in', unseen);
+      this.#unseen.delete(unseen);
     }
   }
 
@@ -367,7 +413,7 @@ export class Puller {
       this.#pull_ids.delete(kind);
       this.#results.arrived(results);
       this.#succeed();
-      for (const push of pushes) this.#take(push, sent_at_ms);
+      for (const push of pushes) this.#take(push, pull_id, sent_at_ms);
     } catch (error) {
       // It is unknown whether the results arrived. So they are handed in again, and the service counts each result
       // once.
@@ -390,7 +436,7 @@ export class Puller {
     });
   }
 
-  #take({ delivery_id, attempt, headers, body, deadline_at }: HandedOut, sent_at_ms: number): void {
+  #take({ delivery_id, attempt, headers, body, deadline_at }: HandedOut, pull_id: string, sent_at_ms: number): void {
     const success = this.#successes.get(delivery_id);
     if (success !== undefined) {
       this.#results.add({ delivery_id, attempt, ...success });
@@ -406,13 +452,14 @@ export class Puller {
       }
       running.is_late = false;
       running.attempt = attempt;
+      running.pull_id = pull_id;
       running.deadline = setTimeout(() => this.#expire(delivery_id), left_ms);
       return;
     }
     const push = readPush(new TextEncoder().encode(body), headers);
     const abort = new AbortController();
     const deadline = setTimeout(() => this.#expire(delivery_id), left_ms);
-    const held: Held = { meeting_id: push.meeting_id, attempt, deadline, abort, is_late: false };
+    const held: Held = { meeting_id: push.meeting_id, attempt, pull_id, deadline, abort, is_late: false };
     this.#held.set(delivery_id, held);
     this.#queue.push({
       ...push,
@@ -421,7 +468,7 @@ export class Puller {
       signal: abort.signal,
       respond: (result) => this.#respond(delivery_id, held, result),
     });
-    if (this.#ending.signal.aborted) this.#queue.pop()?.respond({ not_reached: 'the program that pulls has ended' });
+    if (this.#ending.signal.aborted) this.#putAside(this.#queue.pop()!.delivery_id);
     else this.#wake();
   }
 

@@ -62,6 +62,8 @@ class _Hand:
 
     meeting_id: str
     attempt: int
+    pull_id: str
+    """The name of the request that brought it."""
     deadline: asyncio.TimerHandle | None = None
     is_late: bool = False
     """Whether the deadline has passed, or the iteration is over. The service makes a new attempt later, and this push no
@@ -162,6 +164,10 @@ class AsyncPulling:
         # The names of the waiting request and of the request that hands in results. A request that is repeated after
         # its response was lost keeps its name. So the service takes the pushes of the lost response back at once.
         self._pull_ids: dict[_Kind, str] = {}
+        # By the name of the request that brought them: pushes that the caller had not seen when the iteration ended.
+        # Under this name the service takes them back, for another machine. A report that they were not reached would
+        # make the instance back off, for all machines.
+        self._unseen: dict[str, list[tuple[str, int]]] = {}
         # Cuts the pause after a failure short; None while there is no pause.
         self._pausing: asyncio.Event | None = None
         self._is_connected = False
@@ -222,13 +228,14 @@ class AsyncPulling:
 
     async def _next(self) -> PushInHand | None:
         while True:
+            # The result of another push could not be handed in.
+            if self._error is not None:
+                raise self._error
             push = next((each for each in self._queue if each.meeting_id not in self._in_hand_of), None)
             if push is not None:
                 self._queue.remove(push)
                 self._in_hand_of[push.meeting_id] = push.delivery_id
                 return push
-            if self._error is not None:
-                raise self._error
             if self._is_over:
                 return None
             self._wake.clear()
@@ -241,8 +248,17 @@ class AsyncPulling:
         self._ending.set()
         self._cut_pause()
         while self._queue:
-            self._queue.popleft().give_back(_ENDED)
+            self._put_aside(self._queue.popleft().delivery_id)
         self._step()
+
+    def _put_aside(self, delivery_id: str) -> None:
+        """The caller will not see this push."""
+        hand = self._held.pop(delivery_id, None)
+        if hand is None:
+            return
+        if hand.deadline is not None:
+            hand.deadline.cancel()
+        self._unseen.setdefault(hand.pull_id, []).append((delivery_id, hand.attempt))
 
     async def _close(self) -> None:
         """The caller has left the loop. Results that were not given by now are no longer awaited."""
@@ -250,6 +266,11 @@ class AsyncPulling:
         for hand in self._held.values():
             if hand.deadline is not None:
                 hand.deadline.cancel()
+            if not hand.is_late:
+                # Under this name the service would also take back, at once and for ever again, a push at which the
+                # caller fails.
+                for delivery_id, attempt in self._unseen.pop(hand.pull_id, []):
+                    self._results.add(delivery_id, attempt, not_reached_result(_ENDED))
             hand.is_late = True
         self._held.clear()
         self._late = 0
@@ -278,9 +299,13 @@ class AsyncPulling:
                 # request, the service takes the push back at once. Otherwise its lane would stand still until its
                 # deadline.
                 kind: _Kind = "waits" if is_ending and "waits" in self._pull_ids else "hands in"
+                unseen = self._unseen_name()
+                if kind == "hands in" and kind not in self._pull_ids and unseen is not None:
+                    self._pull_ids[kind] = unseen
+                    del self._unseen[unseen]
                 self._ask(kind, 0 if is_ending else min(self._room(), _PUSHES_MAX), None)
         is_idle = not self._is_waiting and not self._is_handing_in
-        is_done = len(self._results) == 0 and not self._pull_ids
+        is_done = len(self._results) == 0 and not self._pull_ids and not self._unseen
         if is_ending and is_idle and held == 0 and (is_done or is_out_of_time):
             self._is_over = True
             self._wake.set()
@@ -301,7 +326,18 @@ class AsyncPulling:
             return False
         if not self._ending.is_set():
             return len(self._results) > 0 or "hands in" in self._pull_ids
-        return not self._is_waiting and (len(self._results) > 0 or bool(self._pull_ids))
+        is_due = len(self._results) > 0 or bool(self._pull_ids) or self._unseen_name() is not None
+        return not self._is_waiting and is_due
+
+    def _unseen_name(self) -> str | None:
+        """The name under which the service can take back unseen pushes now.
+
+        Under this name it would take back every push without a result, so all results come first.
+        """
+        if len(self._results) > 0:
+            return None
+        awaited = {hand.pull_id for hand in self._held.values() if not hand.is_late}
+        return next((name for name in self._unseen if name not in awaited), None)
 
     def _room(self) -> int:
         return max(0, self._concurrency - (len(self._held) - self._late) - self._asked)
@@ -336,7 +372,7 @@ class AsyncPulling:
             results = []
             self._succeed()
             for push in pulled.pushes:
-                self._take(push, _left_s(push, response))
+                self._take(push, pull_id, _left_s(push, response))
         except asyncio.CancelledError:
             raise
         except Exception as failure:
@@ -397,7 +433,7 @@ class AsyncPulling:
                     each.cancel()
             await asyncio.gather(request, return_exceptions=True)
 
-    def _take(self, handed_out: PulledPush, left_s: float) -> None:
+    def _take(self, handed_out: PulledPush, pull_id: str, left_s: float) -> None:
         loop = asyncio.get_running_loop()
         delivery_id, attempt = handed_out.delivery_id, handed_out.attempt
         success = self._successes.get(delivery_id)
@@ -413,6 +449,7 @@ class AsyncPulling:
                 self._in_hand_of.setdefault(running.meeting_id, delivery_id)
             running.is_late = False
             running.attempt = attempt
+            running.pull_id = pull_id
             running.deadline = loop.call_later(left_s, self._expire, delivery_id)
             return
         try:
@@ -423,13 +460,12 @@ class AsyncPulling:
             status_code = 400 if error.reason == "invalid_body" else 401
             self._results.add(delivery_id, attempt, response_result(status_code, str(error), None))
             return
-        hand = _Hand(push.meeting_id, attempt, loop.call_later(left_s, self._expire, delivery_id))
+        hand = _Hand(push.meeting_id, attempt, pull_id, loop.call_later(left_s, self._expire, delivery_id))
         self._held[delivery_id] = hand
-        in_hand = self._in_hand(push, loop, handed_out, hand, left_s)
         if self._ending.is_set():
-            in_hand.give_back(_ENDED)
+            self._put_aside(delivery_id)
         else:
-            self._queue.append(in_hand)
+            self._queue.append(self._in_hand(push, loop, handed_out, hand, left_s))
             self._wake.set()
 
     def _in_hand(
@@ -504,6 +540,7 @@ class AsyncPulling:
         else:
             # An iteration that ends without results does not wait for a service that is away.
             self._pull_ids.clear()
+            self._unseen.clear()
 
     def _fail(self, error: Exception) -> None:
         if not isinstance(error, ConvokeError) or not error.is_waited_out:
