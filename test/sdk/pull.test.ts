@@ -459,6 +459,22 @@ describe('pull', () => {
     assert.deepEqual(service.results[2], { delivery_id: 'd1', attempt: 2, status_code: 200 });
   });
 
+  test('a success is not forgotten while the machine sleeps for hours', async (t) => {
+    t.mock.timers.enable({ apis: ['Date'], now: Date.now() });
+    const { service, pushes, asked, handedIn } = await start(t, {}, succeed);
+    service.push('d1');
+    await handedIn(1);
+    await asked();
+    t.mock.timers.setTime(Date.now() + 8 * 3_600_000);
+    service.push('d1', { attempt: 2 });
+    await until(
+      'the second result',
+      () => service.results.at(-1)?.attempt,
+      (attempt) => attempt === 2,
+    );
+    assert.equal(pushes.length, 1);
+  });
+
   test('at the deadline its signal is aborted, its room is free, and a late result is not handed in', async (t) => {
     const { service, pushes, taken, handedIn } = await start(t);
     service.push('d1', { left_ms: 20 });

@@ -31,10 +31,10 @@ const HAND_IN_PAUSE_MS_MAX = HAND_IN_MS_MAX / 2;
 /** The most pushes that one request asks for. */
 const PUSHES_MAX = 32;
 /**
- * The successes that are remembered. A crash of the service may lose the settlement of a success. Then Convoke pushes
- * the message again soon.
+ * The successes that are remembered, until later ones take their place: a result may wait for days in a machine that
+ * sleeps. And a crash of the service may lose the settlement of a success. Then Convoke pushes the message again.
  */
-const REMEMBERED = { for_ms: 3_600_000, size_max: 1_000, bytes_max: 16 * 1024 * 1024 };
+const REMEMBERED = { for_ms: Infinity, size_max: 1_000, bytes_max: 16 * 1024 * 1024 };
 /** The most late pushes without a result that are remembered; the oldest is forgotten first. */
 const LATE_MAX = 1_000;
 

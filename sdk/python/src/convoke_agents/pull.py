@@ -42,9 +42,9 @@ _LOOK_S = 1.0
 _HAND_IN_S_MAX = 10.0
 # The most pushes that one request asks for.
 _PUSHES_MAX = 32
-# The successes that are remembered. A crash of the service may lose the settlement of a success. Then Convoke pushes
-# the message again soon.
-_REMEMBER_S = 3600.0
+# The successes that are remembered, until later ones take their place: a result may wait for days in a machine that
+# sleeps. And a crash of the service may lose the settlement of a success. Then Convoke pushes the message again.
+_REMEMBER_S = float("inf")
 _REMEMBERED_MAX = 1_000
 # The most pushes without a result that are remembered; the oldest is forgotten first.
 _LATE_MAX = 1_000
