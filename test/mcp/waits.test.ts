@@ -103,7 +103,6 @@ describe('wait_for_message', () => {
       const client = new ConvokeClient({
         base_url: service.url,
         api_key: token,
-        send_attempts_max: 1,
         fetch: async (input, init) => {
           const is_refused = (input as string).endsWith('/pull/') && left-- > 0;
           return is_refused ? new Response(JSON.stringify(body), { status: 503, headers }) : fetch(input, init);
@@ -122,6 +121,33 @@ describe('wait_for_message', () => {
     await assert.rejects(waitWhileBusy(1, '9'), { code: 'overloaded' });
     const { structuredContent } = await waitWhileBusy(3, '0');
     assert.deepEqual(contents(structuredContent as Waited), ['at last']);
+  });
+
+  test('a message whose response is lost on the way is given with the next call, as the same attempt', async (t) => {
+    const { client, meeting_id, agent_id } = await joined(t);
+    const sent = await service.send(meeting_id, { content: 'x' });
+    let is_lost = false;
+    const losing = new ConvokeClient({
+      base_url: service.url,
+      api_key: token,
+      fetch: async (input, init) => {
+        const response = await fetch(input, init);
+        if (is_lost || !(input as string).endsWith('/pull/')) return response;
+        is_lost = true;
+        throw new TypeError('the connection broke');
+      },
+    });
+    const caller = new Caller({
+      hasRoom: async () => {},
+      client: losing,
+      signal: new AbortController().signal,
+      onAnswered: () => assert.fail(),
+      onUnsettled: () => assert.fail(),
+    });
+    await assert.rejects(waitForMessage.call(caller, { agent_id, wait_s: 5 }), { code: 'unreachable' });
+    assert.deepEqual(contents(await client.done<Waited>('wait_for_message', { agent_id, wait_s: 10 })), ['x']);
+    const { attempt_count } = await service.deliveryOf(sent, 'delivered', ({ state }) => state === 'delivered');
+    assert.equal(attempt_count, 1);
   });
 
   test('several agents wait on one connection each, and each gets its own', async (t) => {

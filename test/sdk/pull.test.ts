@@ -812,7 +812,7 @@ describe('pull', () => {
     const requests: { signal: AbortSignal; answer: (response: Response) => void }[] = [];
     const fetch_ = (_: unknown, { signal }: RequestInit = {}) =>
       new Promise<Response>((answer) => requests.push({ signal: signal!, answer }));
-    const client = new ConvokeClient({ base_url: 'http://127.0.0.1:1', fetch: fetch_ as typeof fetch });
+    const client = new ConvokeClient({ base_url: 'http://127.0.0.1:1', fetch: fetch_ });
     const pulling = client.pull('i');
     const first = pulling.next();
     const slowly = new TransformStream<Uint8Array, Uint8Array>();

@@ -210,7 +210,10 @@ export class ConvokeClient {
     return new Puller(this.#requests, instance_id, options).pushes();
   }
 
-  /** One request of {@link pull}, for programs that keep the pushes and their results in order themselves. */
+  /**
+   * One request of {@link pull}, for programs that keep the pushes and their results in order themselves. A request that
+   * waits is not made again when the service is overloaded.
+   */
   async pullOnce(
     instance_id: string,
     { wait_s = 30, ...input }: PullInput = {},
@@ -220,7 +223,9 @@ export class ConvokeClient {
     assertNumberOption('wait_s', wait_s, 0);
     const timeout_ms = wait_s * 1000 + PULL_GRACE_MS;
     const body = { ...input, wait_s };
-    return this.#requests.call('POST', ['instances', instance_id, 'pull'], { ...options, body, timeout_ms }, 'pushes');
+    // A wait that is made again would take longer than the caller allows.
+    const call = { ...options, body, timeout_ms, ...(wait_s > 0 && { attempts_max: 1 }) };
+    return this.#requests.call('POST', ['instances', instance_id, 'pull'], call, 'pushes');
   }
 
   /** Fails with `instance_does_not_exist` when the instance is not registered. */

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { setTimeout } from 'node:timers/promises';
 import { ConvokeError, type Pulled, type PulledPush } from '@convoke/sdk';
 import Type from 'typebox';
@@ -75,16 +76,23 @@ export const waitForMessage = toolOf({
  * pause that the service names.
  */
 async function pushesOf({ client, signal }: Caller, instance_id: string, wait_s: number): Promise<Pulled['pushes']> {
+  const pull_id = randomUUID();
   const ends_at_ms = performance.now() + wait_s * 1_000;
-  for (let left_s = wait_s; ; left_s = Math.max(0, Math.floor((ends_at_ms - performance.now()) / 1_000))) {
-    try {
-      return (await client.pullOnce(instance_id, { max: MESSAGES_MAX, wait_s: left_s }, { signal })).pushes;
-    } catch (error) {
-      const pause_ms =
-        error instanceof ConvokeError && error.code === 'overloaded' ? (error.retry_after_s ?? 1) * 1_000 : null;
-      if (pause_ms === null || performance.now() + pause_ms > ends_at_ms) throw error;
-      await setTimeout(pause_ms, undefined, { signal });
+  try {
+    for (let left_s = wait_s; ; left_s = Math.max(0, Math.floor((ends_at_ms - performance.now()) / 1_000))) {
+      try {
+        return (await client.pullOnce(instance_id, { max: MESSAGES_MAX, wait_s: left_s, pull_id }, { signal })).pushes;
+      } catch (error) {
+        const pause_ms =
+          error instanceof ConvokeError && error.code === 'overloaded' ? (error.retry_after_s ?? 1) * 1_000 : null;
+        if (pause_ms === null || performance.now() + pause_ms > ends_at_ms) throw error;
+        await setTimeout(pause_ms, undefined, { signal });
+      }
     }
+  } catch (error) {
+    // Pushes may be on their way. Otherwise they would hold up their meetings until their deadline, and spend an attempt.
+    client.pullOnce(instance_id, { max: 0, wait_s: 0, pull_id }).catch(() => {});
+    throw error;
   }
 }
 
