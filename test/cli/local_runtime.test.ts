@@ -1,8 +1,9 @@
 /** `convoke connect` makes a result of whatever the runtime on this machine answers. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { type AddressInfo, createServer } from 'node:net';
+import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { describe, test, type TestContext } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
 import type { PushResult } from '@convoke/sdk';
 import { LocalRuntime } from '../../src/cli/program/commands/connect/local_runtime.ts';
 import { inTime } from '../support/wait.ts';
@@ -45,4 +46,26 @@ test('a request that is called off before it has a connection says nothing about
   const runtime = new LocalRuntime(new URL('http://127.0.0.1:9/'), {});
   await runtime.post({ body: '{}', headers: {}, signal: AbortSignal.abort() });
   assert.equal(runtime.is_reached, true);
+});
+
+test('a reply may arrive until the time of the push is over, long after the head of its response', async (t) => {
+  const { promise: asked, resolve } = Promise.withResolvers<Socket>();
+  const server = createServer((socket) => {
+    t.after(() => socket.destroy());
+    socket.once('data', () => resolve(socket));
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  t.after(() => server.close());
+  const runtime = new LocalRuntime(new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}/`), {});
+  const push = { body: '{}', headers: {}, signal: new AbortController().signal };
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const posted = runtime.post(push, performance.now() + 600_000);
+  const socket = await asked;
+  socket.write('HTTP/1.1 200 OK\r\ncontent-length: 15\r\n\r\n');
+  for (let seconds = 0; seconds < 60; seconds++) {
+    await turn();
+    t.mock.timers.tick(1_000);
+  }
+  socket.write('{"reply":"yes"}');
+  assert.deepEqual(await posted, { status_code: 200, body: '{"reply":"yes"}' });
 });

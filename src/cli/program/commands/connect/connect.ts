@@ -17,6 +17,8 @@ import { cutInWords, type LocalResponse, LocalRuntime } from './local_runtime.ts
 
 /** The most meetings whose pushes are given to the runtime at the same time. */
 const CONCURRENCY = 32;
+/** The part of a push's time that stays for handing in its result. */
+const HAND_IN_MS = 5_000;
 
 /**
  * Lets the runtime take part until the process is asked to end: registers, joins, and hands each push to the runtime.
@@ -31,8 +33,8 @@ export async function connect(connection: Connection, { json }: { json?: true })
   const { signal, release } = interrupted();
   const noteLoss = onceUntilRegained();
   const noteWait = onceUntilTaken(to);
-  const post = async (push: PushInHand): Promise<LocalResponse> => {
-    const result = await (agents ?? runtime).post(push);
+  const post = async (push: PushInHand, reply_by_ms?: number): Promise<LocalResponse> => {
+    const result = await (agents?.post(push) ?? runtime.post(push, reply_by_ms));
     if ('status_code' in result) noteWait(result.status_code === 503 ? `${to} responds 503` : null);
     else if (!runtime.is_reached) noteWait(nothingAt(to));
     return result;
@@ -103,7 +105,8 @@ async function carry(
 ): Promise<void> {
   const started_ms = performance.now();
   const ack_timeout_ms = ackTimeoutOf(connection) * 1000;
-  const posted = await holdWhileRestarting(push, () => runtime.post(push), ack_timeout_ms, ending);
+  const reply_by_ms = connection.replies ? started_ms + ack_timeout_ms - HAND_IN_MS : undefined;
+  const posted = await holdWhileRestarting(push, () => runtime.post(push, reply_by_ms), ack_timeout_ms, ending);
   const { is_cut = false, ...result } = posted;
   push.respond(result);
   printPush(push, result, performance.now() - started_ms, json);

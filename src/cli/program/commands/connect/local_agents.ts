@@ -175,7 +175,7 @@ export class LocalAgents {
     const key = agents.length === 1 ? `${push.delivery_id}:${encodeURIComponent(agent)}` : push.delivery_id;
     const headers = { 'idempotency-key': key, ...traceHeadersIn(push.headers), ...request.headers };
     const bytes_max = runtimeOf(this.#settings).responseBytesOf?.(this.#settings.options);
-    const result = await this.#local.send({ ...request, headers }, push.signal, TURN_MS_MAX, bytes_max);
+    const result = await this.#local.send({ ...request, headers }, push.signal, () => TURN_MS_MAX, bytes_max);
     if ('not_reached' in result) {
       return {
         outcome: 'unreachable',

@@ -42,15 +42,22 @@ export class LocalRuntime {
   /**
    * POSTs a push as the service signed it, and adds the headers of this machine. Each push has a connection of its own:
    * with a kept connection, nobody knows whether a runtime that ended had read the push.
+   *
+   * @param reply_by_ms until when the body is awaited, because it may have a reply, on the clock of `performance`; absent:
+   * the body is for people only
    */
-  post({ body, headers, signal }: Pick<PushInHand, 'body' | 'headers' | 'signal'>): Promise<LocalResponse> {
-    return this.send({ method: 'POST', url: this.#to.href, headers, body }, signal, BODY_MS_MAX);
+  post(
+    { body, headers, signal }: Pick<PushInHand, 'body' | 'headers' | 'signal'>,
+    reply_by_ms = 0,
+  ): Promise<LocalResponse> {
+    const bodyMs = () => Math.max(BODY_MS_MAX, reply_by_ms - performance.now());
+    return this.send({ method: 'POST', url: this.#to.href, headers, body }, signal, bodyMs);
   }
 
   /**
    * Sends a request, with the headers of this machine added.
    *
-   * @param body_ms_max how long the body of the response may take
+   * @param bodyMs returns how long the body of the response may take; called when its head is there
    * @param bytes_max the most bytes of the body that are read
    */
   async send(
@@ -61,7 +68,7 @@ export class LocalRuntime {
       body: text,
     }: Pick<RuntimeRequest, 'method' | 'url' | 'body'> & Pick<PushInHand, 'headers'>,
     signal: AbortSignal,
-    body_ms_max: number,
+    bodyMs: () => number,
     bytes_max = BODY_BYTES_MAX,
   ): Promise<LocalResponse> {
     const body = Buffer.from(text);
@@ -80,7 +87,7 @@ export class LocalRuntime {
         const what = `the runtime answered ${status}; a result has a status from ${STATUS_MIN} to ${STATUS_MAX}`;
         return { status_code: 502, body: `${this.#to.origin}: ${what}` };
       }
-      return await resultOf(response, body_ms_max, bytes_max);
+      return await resultOf(response, bodyMs(), bytes_max);
     } catch (error) {
       const why = reasonOf(error);
       if (!connection.is_made) {
