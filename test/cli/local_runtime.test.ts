@@ -1,12 +1,14 @@
 /** `convoke connect` makes a result of whatever the runtime on this machine answers. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { describe, test, type TestContext } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
+import { createServer as createTlsServer, getCACertificates, setDefaultCACertificates } from 'node:tls';
 import type { PushResult } from '@convoke/sdk';
 import { LocalRuntime } from '../../src/cli/program/commands/connect/local_runtime.ts';
-import { inTime } from '../support/wait.ts';
+import { inTime, until } from '../support/wait.ts';
 
 /** Gives a push to a runtime that answers with these bytes, and keeps the connection open. */
 async function answered(t: TestContext, ...lines: string[]): Promise<PushResult> {
@@ -68,4 +70,43 @@ test('a reply may arrive until the time of the push is over, long after the head
   }
   socket.write('{"reply":"yes"}');
   assert.deepEqual(await posted, { status_code: 200, body: '{"reply":"yes"}' });
+});
+
+describe('a runtime at an https address', () => {
+  const pem = (name: string) => readFileSync(new URL(`../fixtures/tls/${name}.pem`, import.meta.url), 'utf8');
+
+  /** Waits until the runtime listens; returns the reasons why it waits. */
+  async function waitFor(t: TestContext, certificate: string) {
+    const server = createTlsServer({ key: pem('key'), cert: pem(certificate) });
+    server.on('tlsClientError', () => {});
+    await once(server.listen(0, '127.0.0.1'), 'listening');
+    t.after(() => server.close());
+    const runtime = new LocalRuntime(new URL(`https://localhost:${(server.address() as AddressInfo).port}/`), {});
+    const ending = new AbortController();
+    t.after(() => ending.abort());
+    const reasons: string[] = [];
+    const listens = runtime.listens(ending.signal, (why) => reasons.push(why));
+    return { listens, reasons, ending };
+  }
+
+  test('is not there while its certificate is not valid, and the reason says so', async (t) => {
+    const { listens, reasons, ending } = await waitFor(t, 'self_signed');
+    await until(
+      'the reason',
+      () => reasons.length,
+      (length) => length > 0,
+    );
+    assert.match(reasons[0]!, /certificate/);
+    ending.abort();
+    await assert.rejects(listens);
+  });
+
+  test('is there when its certificate is valid', async (t) => {
+    const before = getCACertificates('default');
+    setDefaultCACertificates([...before, pem('ca')]);
+    t.after(() => setDefaultCACertificates(before));
+    const { listens, reasons } = await waitFor(t, 'good');
+    await inTime('the connection', listens);
+    assert.deepEqual(reasons, []);
+  });
 });

@@ -36,7 +36,7 @@ export async function connect(connection: Connection, { json }: { json?: true })
   const post = async (push: PushInHand, reply_by_ms?: number): Promise<LocalResponse> => {
     const result = await (agents?.post(push) ?? runtime.post(push, reply_by_ms));
     if ('status_code' in result) noteWait(result.status_code === 503 ? `${to} responds 503` : null);
-    else if (!runtime.is_reached) noteWait(nothingAt(to));
+    else if (!runtime.is_reached) noteWait(unreachable(to, result.not_reached));
     return result;
   };
   let is_tried = false;
@@ -126,7 +126,7 @@ async function runtimeListens(
   signal: AbortSignal,
 ): Promise<void> {
   const was_reached = runtime.is_reached;
-  await runtime.listens(signal, () => noteWait(nothingAt(to)));
+  await runtime.listens(signal, (why) => noteWait(unreachable(to, why)));
   noteWait(null);
   if (was_reached) return;
   await untilReached(() => client.heartbeat(instance_id, { signal }), { signal });
@@ -179,8 +179,11 @@ function onceUntilTaken(to: string): (what: string | null) => void {
   };
 }
 
-function nothingAt(to: string): string {
-  return `nothing listens at ${to}`;
+/** @param why the failure of the connection, in the words of Node */
+function unreachable(to: string, why: string): string {
+  return why.includes('ECONNREFUSED')
+    ? `nothing listens at ${to}`
+    : `no connection to ${to} is possible: ${plain(why)}`;
 }
 
 /** A signal that the first Ctrl-C aborts; a second Ctrl-C ends the process. */

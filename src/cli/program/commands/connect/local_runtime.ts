@@ -1,9 +1,10 @@
 import { once } from 'node:events';
 import type { ClientRequest, IncomingMessage } from 'node:http';
 import { request as httpsRequest } from 'node:https';
-import { connect as connectTcp } from 'node:net';
+import { connect as connectTcp, isIP } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { setTimeout as pause } from 'node:timers/promises';
+import { connect as connectTls } from 'node:tls';
 import type { PushInHand, PushResult } from '@convoke/sdk';
 import type { RuntimeRequest } from '../../../../domain/runtimes/runtime.ts';
 import { http } from '../../../../node_http.ts';
@@ -77,7 +78,7 @@ export class LocalRuntime {
     const to = new URL(url);
     const request = to.protocol === 'https:' ? httpsRequest : http.request;
     const outgoing = request(to, { method, agent: false, headers, signal });
-    const connection = watchConnection(outgoing, to.protocol === 'https:' ? 'secureConnect' : 'connect');
+    const connection = watchConnection(outgoing, madeBy(to.protocol));
     try {
       outgoing.end(body);
       const response = await responseTo(outgoing);
@@ -112,37 +113,46 @@ export class LocalRuntime {
    * Resolves when something listens. Tries at once, after 0.1 s, and then after twice as long each time, up to 1 s: on
    * the same machine a try costs almost nothing. Rejects when aborted.
    *
-   * @param onWait is called when nothing listens at first
+   * @param onWait is called with the reason when there is no connection at first
    */
-  async listens(signal: AbortSignal, onWait: () => void): Promise<void> {
-    for (let failures = 0; !(await this.#accepts(signal)); failures++) {
-      if (failures === 0) onWait();
+  async listens(signal: AbortSignal, onWait: (why: string) => void): Promise<void> {
+    for (let failures = 0; ; failures++) {
+      const why = await this.#refusal(signal);
+      if (why === null) break;
+      if (failures === 0) onWait(why);
       const pause_ms = Math.min(PROBE_FIRST_MS * 2 ** Math.min(failures, 20), PROBE_MS_MAX);
       await pause(pause_ms, undefined, { signal });
     }
     this.#is_reached = true;
   }
 
-  async #accepts(signal: AbortSignal): Promise<boolean> {
+  /**
+   * Why no connection is possible; null: one is. With https the connection includes TLS: a push would be handed back for
+   * a certificate that is not valid.
+   */
+  async #refusal(signal: AbortSignal): Promise<string | null> {
     signal.throwIfAborted();
     const { hostname, port, protocol } = this.#to;
     const host = hostname.replace(/^\[(.*)\]$/, '$1');
-    const socket = connectTcp({
-      host,
-      port: Number(port) || (protocol === 'https:' ? 443 : 80),
-      timeout: CONNECT_MS_MAX,
-    });
-    socket.on('timeout', () => socket.destroy(new Error('timeout')));
+    const is_tls = protocol === 'https:';
+    const to = { host, port: Number(port) || (is_tls ? 443 : 80), timeout: CONNECT_MS_MAX };
+    const socket = is_tls ? connectTls({ ...to, servername: isIP(host) === 0 ? host : '' }) : connectTcp(to);
+    socket.on('timeout', () => socket.destroy(new Error(`no connection within ${CONNECT_MS_MAX / 1000} s`)));
     try {
-      await once(socket, 'connect', { signal });
-      return true;
-    } catch {
+      await once(socket, madeBy(protocol), { signal });
+      return null;
+    } catch (error) {
       signal.throwIfAborted();
-      return false;
+      return reasonOf(error);
     } finally {
       socket.destroy();
     }
   }
+}
+
+/** The event of a socket whose connection is made. */
+function madeBy(protocol: string): 'connect' | 'secureConnect' {
+  return protocol === 'https:' ? 'secureConnect' : 'connect';
 }
 
 function watchConnection(outgoing: ClientRequest, made: 'connect' | 'secureConnect') {
