@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import io
 import json
 import socketserver
 import threading
@@ -350,3 +351,21 @@ def test_a_receiver_that_should_remember_nothing_still_responds(limits: dict[str
         200,
         200,
     ]
+
+
+@pytest.mark.parametrize(
+    ("server", "status"),
+    [({"wsgi.input_terminated": True}, "200 OK"), ({}, "411 Length Required")],
+    ids=["passed-on", "not-passed-on"],
+)
+def test_a_genuine_push_in_chunks_is_taken_or_the_response_says_what_is_missing(
+    server: dict[str, Any], status: str
+) -> None:
+    body = push_body()
+    headers = signed("d1", body)
+    environ = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in headers.items()}
+    environ |= {"REQUEST_METHOD": "POST", "HTTP_TRANSFER_ENCODING": "chunked"}
+    given: list[str] = []
+    receiver = Receiver(SECRET, lambda _: None)
+    receiver.wsgi({**environ, "wsgi.input": io.BytesIO(body), **server}, lambda status, *_: given.append(status))
+    assert given == [status]

@@ -293,12 +293,19 @@ class WsgiApp:
         return [response.body]
 
     def _respond(self, environ: dict[str, Any]) -> Response:
-        length = cast("str", environ.get("CONTENT_LENGTH") or "0")
-        if not length.isdecimal():
+        length = cast("str", environ.get("CONTENT_LENGTH") or "")
+        if length == "" and environ.get("wsgi.input_terminated"):
+            # A proxy may send a body in chunks, without its length. This server says where the body ends.
+            length = str(self._receiver.body_bytes_max + 1)
+        elif length == "" and "HTTP_TRANSFER_ENCODING" in environ:
+            return _text(
+                411, "this server passes on no body without a content-length: let the proxy in between give one"
+            )
+        elif not (length or "0").isdecimal():
             return _text(400, "content-length is not a number")
-        if int(length) > self._receiver.body_bytes_max:
+        elif int(length or "0") > self._receiver.body_bytes_max:
             return self._receiver.too_large()
-        body: bytes = environ["wsgi.input"].read(int(length))
+        body: bytes = environ["wsgi.input"].read(int(length or "0"))
         headers = {name[5:].replace("_", "-"): value for name, value in environ.items() if name.startswith("HTTP_")}
         return self._receiver.handle(environ["REQUEST_METHOD"], headers, body)
 
@@ -308,6 +315,7 @@ _REASONS = {
     400: "Bad Request",
     401: "Unauthorized",
     405: "Method Not Allowed",
+    411: "Length Required",
     413: "Content Too Large",
     500: "Internal Server Error",
 }
