@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import type { Locator, Page } from 'playwright-core';
+import type { Locator, Page, Route } from 'playwright-core';
 import { follow, holdBack, OTHER_MACHINE, SLOW_FRAMES, stretchTimers, useVisitor } from '../support/browser.ts';
 import { startReceiver } from '../support/receiver.ts';
 import { membersPath, startService } from '../support/service.ts';
@@ -168,7 +168,7 @@ describe('dialogs', { concurrency: 2 }, () => {
         await page.unroute(lost);
         await dialog.locator('button[type=submit]').click();
         await dialog.getByRole('alert').waitFor({ state: 'detached' });
-        return [said, request === 'instances/register/' ? '' : await dialog.getByRole('heading').innerText()];
+        return [said, await dialog.getByRole('heading').innerText()];
       };
 
       await page
@@ -195,16 +195,36 @@ describe('dialogs', { concurrency: 2 }, () => {
       await dialog.getByRole('button', { name: /^I’ve/ }).click();
       await service.send('room', { content: 'hello' });
       assert.equal(String((await receiver.next()).headers['webhook-signature']).split(' ').length, 3);
+    });
+  });
 
-      await follow(page, '/instances');
+  test('a person who registers again after a lost response reads that nobody was shown the secret, and rotates it', async (t) => {
+    const service = await startService(t);
+    const { url } = await startReceiver(t);
+    await visitor.visit(service.url, { path: '/instances', allowed: /ERR_FAILED/ }, async (page) => {
+      const lose = async (route: Route): Promise<void> => {
+        await route.fetch();
+        await route.abort();
+      };
+      await page.route('**/instances/register/', lose, { times: 1 });
       await page.getByRole('button', { name: 'Register' }).click();
-      await page.getByLabel('Instance id').fill('new');
-      await page.getByLabel('Webhook URL').fill(receiver.url);
-      assert.deepEqual(await tried('instances/register/'), [
+      const dialog = page.getByRole('dialog');
+      await dialog.getByLabel('Instance id').fill('mine');
+      await dialog.getByLabel('Webhook URL').fill(url);
+      await dialog.getByRole('button', { name: 'Register' }).click();
+      assert.equal(
+        await dialog.getByRole('alert').innerText(),
         'The service does not respond, so the instance may be registered. Register it again. If no secret is shown then, rotate its secret.',
-        '',
-      ]);
-      await page.waitForURL('**/instances/new');
+      );
+      await dialog.getByRole('button', { name: 'Register' }).click();
+      await dialog.getByRole('heading', { name: 'This instance existed already' }).waitFor();
+      await dialog.getByRole('button', { name: 'Rotate the secret…' }).click();
+      await dialog.getByRole('button', { name: 'Rotate', exact: true }).click();
+      await page
+        .getByRole('dialog', { name: 'The new secret' })
+        .getByText(/^whsec_/)
+        .waitFor();
+      assert.equal(new URL(page.url()).pathname + new URL(page.url()).search, '/instances/mine');
     });
   });
 

@@ -220,6 +220,51 @@ describe('a session on a page', { concurrency: 3 }, () => {
     });
   }
 
+  test('that ends leaves a secret that is shown once on the page until it is saved or somebody else signs in', async (t) => {
+    const service = await startService(t);
+    const { token } = await service.endOpenMode();
+    const other = await service.createKey({ scopes: ['admin'] });
+    const { key_id } = await service.createKey({ scopes: ['send'] });
+    await visitor.visit(service.url, { path: `/keys/${key_id}`, allowed: /401/ }, async (page) => {
+      const dialog = page.getByRole('dialog', { name: 'Save this token' });
+      const secret = dialog.getByLabel('the token', { exact: true });
+      const elsewhere = await page.context().newPage();
+      await elsewhere.goto(service.url);
+      const rotate = async (): Promise<string> => {
+        await press(page, 'Rotate…');
+        await press(page, 'Make a new token');
+        return secret.innerText();
+      };
+      await enter(page, token);
+      const made = await rotate();
+      await signOut(elsewhere);
+      await keyField(page).waitFor();
+      assert.equal(await secret.innerText(), made);
+      await enter(elsewhere, token);
+      await page.getByRole('heading', { name: 'Keys', exact: true }).waitFor();
+      assert.equal(await secret.innerText(), made);
+      await press(page, 'I’ve saved it');
+      await dialog.waitFor({ state: 'detached' });
+
+      await rotate();
+      await signOut(elsewhere);
+      await enter(elsewhere, other.token);
+      await dialog.waitFor({ state: 'detached' });
+
+      // An earlier end of the session loses no secret either.
+      const { held, release } = await holdBack(page, '**/rotate/', 'POST');
+      await press(page, 'Rotate…');
+      await press(page, 'Make a new token');
+      await held;
+      await signOut(elsewhere);
+      await keyField(page).waitFor();
+      release();
+      assert.match(await secret.innerText(), /^cvk_/);
+      await press(page, 'I’ve saved it');
+      await dialog.waitFor({ state: 'detached' });
+    });
+  });
+
   test('ends with a sign-out, however often somebody presses, and also when it has ended before', async (t) => {
     const service = await startService(t);
     const { token } = await service.endOpenMode();

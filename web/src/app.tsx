@@ -11,6 +11,7 @@ import { LostBanner } from './parts/lost.tsx';
 import { Notices } from './parts/notice.tsx';
 import { Empty, Skeleton } from './parts/states.tsx';
 import { Page } from './parts/page.tsx';
+import { UnsavedSecret } from './parts/secret.tsx';
 import { is_portal } from './portal.ts';
 import { Help, SEARCH_KEY, useShortcuts } from './parts/shortcuts.tsx';
 import { TabTitle, titleOf } from './parts/tab.tsx';
@@ -36,6 +37,15 @@ import { Start } from './views/start.tsx';
 const FIRST_SECTIONS = 4;
 
 export function App(): JSX.Element {
+  return (
+    <>
+      <OfSession />
+      <UnsavedSecret />
+    </>
+  );
+}
+
+function OfSession(): JSX.Element {
   const found = useObservable(session);
   if (found === null) return <Notices />;
   if (found.state !== 'signed_out') return <Frame />;

@@ -14,7 +14,7 @@ import { Detail, Facts } from '../parts/page.tsx';
 import { Reading, Skeleton } from '../parts/states.tsx';
 import { Ago, At } from '../parts/time.tsx';
 import { is_portal } from '../portal.ts';
-import { addressOf, go } from '../router.ts';
+import { addressOf, go, useAsked } from '../router.ts';
 import { client, inThisSession, may } from '../service.ts';
 import { counted, failureInWords } from '../format.ts';
 import { AdviceAction } from './advice_action.tsx';
@@ -26,8 +26,8 @@ import { LastDay } from './last_day.tsx';
 import { MeetingsOf } from './memberships.tsx';
 import { isPaused, PauseButton, PausedNote } from './pause.tsx';
 import { RecoverDialog } from './recover.tsx';
-import { SecretDialog } from './register.tsx';
 import { Foreign } from '../parts/foreign.tsx';
+import { SecretDialog, showOnce } from '../parts/secret.tsx';
 
 type Asking = 'edit' | 'rotate' | 'recover' | 'drop' | 'delete' | null;
 
@@ -68,6 +68,7 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
   const [diagnosis, setDiagnosis] = useState<Diagnosis | 'running' | null>(null);
   const [asking, setAsking] = useState<Asking>(null);
   const close = (): void => setAsking(null);
+  useAsked('rotate', () => may_change && !is_portal && setAsking('rotate'));
 
   const test = async (): Promise<void> => {
     if (diagnosis === 'running') return;
@@ -352,26 +353,27 @@ const OVERLAPS = [
 
 function RotateDialog({ instance_id, onClose }: { instance_id: string; onClose: () => void }): JSX.Element {
   const [overlap, setOverlap] = useState('86400');
-  const [rotated, setRotated] = useState<RotatedSecret | null>(null);
-  if (rotated !== null) {
-    return (
-      <SecretDialog title="The new secret" secret={rotated.webhook_secret} onClose={onClose}>
-        {overlap === '0'
-          ? 'From now on only this secret signs. The receiver refuses pushes until it has it.'
-          : rotated.earlier_secrets_expire_at === undefined
-            ? 'Until the old secret ends, every push carries two signatures, one with each secret.'
-            : 'It was rotated before: each earlier secret signs every push too, until its own end.'}
-      </SecretDialog>
-    );
-  }
+  const rotate = async (): Promise<void> => {
+    const rotating = client.rotateSecret(instance_id, { overlap_seconds: Number(overlap) });
+    const drawing =
+      ({ webhook_secret, earlier_secrets_expire_at }: RotatedSecret) =>
+      (onSaved: () => void): JSX.Element => (
+        <SecretDialog title="The new secret" secret={webhook_secret} onClose={onSaved}>
+          {overlap === '0'
+            ? 'From now on only this secret signs. The receiver refuses pushes until it has it.'
+            : earlier_secrets_expire_at === undefined
+              ? 'Until the old secret ends, every push carries two signatures, one with each secret.'
+              : 'It was rotated before: each earlier secret signs every push too, until its own end.'}
+        </SecretDialog>
+      );
+    await showOnce(rotating, drawing, onClose);
+  };
   return (
     <Dialog title="Rotate the secret" onClose={onClose}>
       <Form
         action="Rotate"
         when_lost={`The service does not respond, so the instance may have a new secret that nobody saw. Rotate again${overlap === '0' ? '.' : ': each earlier secret signs until its own end.'}`}
-        onSubmit={async () => {
-          setRotated(await client.rotateSecret(instance_id, { overlap_seconds: Number(overlap) }));
-        }}
+        onSubmit={rotate}
       >
         <SelectField
           label="The old secret ends"

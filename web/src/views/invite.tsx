@@ -5,6 +5,7 @@ import { Snippet } from '../parts/copy.tsx';
 import { Dialog, Form, TextField } from '../parts/dialog.tsx';
 import { Foreign } from '../parts/foreign.tsx';
 import { Icon } from '../parts/icons.tsx';
+import { showOnce } from '../parts/secret.tsx';
 import { At } from '../parts/time.tsx';
 import { client, may } from '../service.ts';
 import { idsOf } from './register.tsx';
@@ -25,16 +26,13 @@ export function InviteButton({ meeting_id }: { meeting_id: string }): JSX.Elemen
 
 function InviteDialog({ meeting_id, onClose }: { meeting_id: string; onClose: () => void }): JSX.Element {
   const [agents, setAgents] = useState('');
-  const [made, setMade] = useState<InviteWithLink | null>(null);
-  if (made !== null) return <LinkDialog made={made} onClose={onClose} />;
+  const make = async (): Promise<void> => {
+    const making = client.createInvite({ meeting_ids: [meeting_id], agent_ids: idsOf(agents) });
+    await showOnce(making, (made) => (onSaved) => <LinkDialog made={made} onClose={onSaved} />, onClose);
+  };
   return (
     <Dialog title="Invite an agent" onClose={onClose}>
-      <Form
-        action="Make the link"
-        onSubmit={async () =>
-          setMade(await client.createInvite({ meeting_ids: [meeting_id], agent_ids: idsOf(agents) }))
-        }
-      >
+      <Form action="Make the link" onSubmit={make}>
         <p>
           A one-time link lets a machine take part in <Foreign>{meeting_id}</Foreign>, and nothing else. It connects by
           itself, so it works behind a firewall.

@@ -9,13 +9,14 @@ import { Mark } from '../parts/mark.tsx';
 import { notify, showProblem } from '../parts/notice.tsx';
 import { Detail, Facts, Page } from '../parts/page.tsx';
 import { type Column, Rows } from '../parts/rows.tsx';
+import { SecretDialog, showOnce } from '../parts/secret.tsx';
 import { Empty, Failure, Skeleton } from '../parts/states.tsx';
 import { Ago, At } from '../parts/time.tsx';
 import { addressOf, useAsked } from '../router.ts';
 import { changingSession, client, inThisSession, may, session } from '../service.ts';
 import { signIn } from '../session.ts';
 import { useObservable } from '../observable.ts';
-import { idsOf, SecretDialog } from './register.tsx';
+import { idsOf } from './register.tsx';
 import { Foreign } from '../parts/foreign.tsx';
 import { SessionsDialog } from './sessions.tsx';
 
@@ -125,15 +126,7 @@ export function Keys({ key_id }: { key_id: string | null }): JSX.Element {
         />
       )}
       {is_looking && <SessionsDialog onClose={() => setLooking(false)} />}
-      {is_making && (
-        <MakeDialog
-          is_first={is_open}
-          onClose={() => {
-            setMaking(false);
-            again();
-          }}
-        />
-      )}
+      {is_making && <MakeDialog is_first={is_open} onClose={() => setMaking(false)} onMade={again} />}
     </Page>
   );
 }
@@ -167,7 +160,6 @@ function KeyBody({ api_key, again }: { api_key: ApiKey; again: () => void }): JS
   const { key_id, name, scopes, meeting_ids, instance_id, revoked_at, expires_at } = api_key;
   const { previous_token_expires_at, earlier_tokens_expire_at } = api_key;
   const [asking, setAsking] = useState<'rotate' | 'revoke' | null>(null);
-  const [made, setMade] = useState<ApiKeyWithToken | null>(null);
   const close = (): void => setAsking(null);
   return (
     <>
@@ -208,8 +200,7 @@ function KeyBody({ api_key, again }: { api_key: ApiKey; again: () => void }): JS
             action="Make a new token"
             when_lost="The service does not respond, so the key may have a new token that nobody saw. Make another one: each earlier token works until its own end."
             onSubmit={async () => {
-              setMade(await client.rotateKey(key_id));
-              close();
+              await showOnce(client.rotateKey(key_id), drawingToken(), close);
               again();
             }}
           >
@@ -233,7 +224,6 @@ function KeyBody({ api_key, again }: { api_key: ApiKey; again: () => void }): JS
           </Form>
         </Dialog>
       )}
-      {made !== null && <TokenDialog made={made} onClose={() => setMade(null)} />}
     </>
   );
 }
@@ -251,46 +241,63 @@ function Times({ at }: { at: readonly string[] }): JSX.Element {
   );
 }
 
-function TokenDialog({ made, onClose }: { made: ApiKeyWithToken; onClose: () => void }): JSX.Element {
+const drawingToken =
+  (onClosed?: () => void) =>
+  ({ token }: ApiKeyWithToken) =>
+  (onSaved: () => void): JSX.Element => <TokenDialog token={token} onSaved={onSaved} onClosed={onClosed} />;
+
+interface TokenDialogProps {
+  token: string;
+  onSaved: () => void;
+  onClosed: (() => void) | undefined;
+}
+
+function TokenDialog({ token, onSaved, onClosed }: TokenDialogProps): JSX.Element {
+  useEffect(() => onClosed, []);
   return (
-    <SecretDialog title="Save this token" what="the token" secret={made.token} onClose={onClose}>
+    <SecretDialog title="Save this token" what="the token" secret={token} onClose={onSaved}>
       Programs send it as a bearer token, and people sign in with it.
     </SecretDialog>
   );
 }
 
-function MakeDialog({ is_first, onClose }: { is_first: boolean; onClose: () => void }): JSX.Element {
+interface MakeDialogProps {
+  is_first: boolean;
+  onClose: () => void;
+  onMade: () => void;
+}
+
+function MakeDialog({ is_first, onClose, onMade }: MakeDialogProps): JSX.Element {
   const [name, setName] = useState('');
   const [scopes, setScopes] = useState<readonly Scope[]>(is_first ? ['admin'] : ['instance', 'send']);
   const [meetings, setMeetings] = useState('');
   const [instance_id, setInstance] = useState('');
   const [expires, setExpires] = useState('');
-  const [made, setMade] = useState<ApiKeyWithToken | null>(null);
-  const [closed] = useState(() => Promise.withResolvers<void>());
-  useEffect(() => closed.resolve, []);
   const make = async (): Promise<void> => {
     if (scopes.length === 0) throw new ConvokeError('failed', 'Choose at least one scope.');
     const meeting_ids = idsOf(meetings);
-    const key = await client.createKey({
+    const making = client.createKey({
       scopes: [...scopes],
       ...(name !== '' && { name }),
       ...(meeting_ids.length > 0 && { meeting_ids }),
       ...(instance_id !== '' && { instance_id }),
       ...(expires !== '' && { expires_at: new Date(expires).toISOString() }),
     });
-    setMade(key);
-    if (!is_first) return;
-    // After the first key, this page needs a session: sign in with that key.
-    await signIn(key.token).then(
-      () => notify('From now on a key is needed; you are signed in with this one.'),
-      showProblem,
-    );
-    await closed.promise;
+    const closed = Promise.withResolvers<void>();
+    const { token } = await showOnce(making, drawingToken(closed.resolve), onClose);
+    if (is_first) {
+      // After the first key, this page needs a session: sign in with that key.
+      await signIn(token).then(
+        () => notify('From now on a key is needed; you are signed in with this one.'),
+        showProblem,
+      );
+      await closed.promise;
+    }
+    onMade();
   };
-  // Until the page has signed in, which may fail, the service refuses its requests. Such a refusal must not close the
-  // only view of the token.
+  // Until the page has signed in, which may fail, the service refuses its requests. Such a refusal must not end the
+  // session, and with that the notice that says why.
   const submit = (): Promise<void> => (is_first ? changingSession(make) : make());
-  if (made !== null) return <TokenDialog made={made} onClose={onClose} />;
   return (
     <Dialog title={is_first ? 'The first key' : 'Make a key'} onClose={onClose}>
       <Form action="Make the key" onSubmit={submit}>

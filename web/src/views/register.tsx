@@ -2,11 +2,11 @@ import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { RegisteredInstance } from '@convoke/sdk';
 import { Choice } from '../parts/choice.tsx';
-import { Snippet } from '../parts/copy.tsx';
 import { Dialog, Form, TextField } from '../parts/dialog.tsx';
 import { notify } from '../parts/notice.tsx';
+import { SecretDialog, showOnce } from '../parts/secret.tsx';
 import { addressOf, go } from '../router.ts';
-import { client, inThisSession } from '../service.ts';
+import { client } from '../service.ts';
 import { WaitingDialog } from './waiting_dialog.tsx';
 
 /** Reads ids from text: separated by commas or on lines of their own. */
@@ -29,25 +29,25 @@ export function RegisterDialog({ onClose }: { onClose: () => void }): JSX.Elemen
     const agent_ids = idsOf(agents);
     const input = { instance_id, instance_name: instance_name || instance_id, agent_ids };
     const address = way === 'pull' ? { transport: 'pull' as const } : { transport: 'webhook' as const, webhook_url };
-    const instance = await inThisSession(client.register({ ...input, ...address }));
-    notify(`${instance.instance_name} is registered.`);
-    if (way === 'pull' || instance.webhook_secret !== undefined) return setRegistered(instance);
-    onClose();
-    go(addressOf(['instances', instance.instance_id]));
+    await showOnce(
+      client.register({ ...input, ...address }),
+      // `connect` makes a secret of its own, so nobody has to copy this secret.
+      (instance) => (way === 'pull' || instance.webhook_secret === undefined ? null : drawSecret(instance)),
+      (instance) => {
+        notify(`${instance.instance_name} is registered.`);
+        if (way === 'pull' || instance.webhook_secret === undefined) setRegistered(instance);
+        else onClose();
+      },
+    );
   };
 
   if (registered !== null) {
-    const show = (): void => {
+    const show = (query?: Record<string, string>): void => {
       onClose();
-      go(addressOf(['instances', registered.instance_id]));
+      go(addressOf(['instances', registered.instance_id], query));
     };
-    // `connect` makes a secret of its own, so nobody has to copy this secret.
     if (way === 'pull') return <WaitingDialog registered={registered} onClose={show} />;
-    return (
-      <SecretDialog title="Registered: save this secret" secret={registered.webhook_secret ?? ''} onClose={show}>
-        The receiver verifies with it that a push is from this service.
-      </SecretDialog>
-    );
+    return <AgainDialog onClose={show} onRotate={() => show({ rotate: '' })} />;
   }
   return (
     <Dialog title="Register an instance" onClose={onClose}>
@@ -100,31 +100,35 @@ export function RegisterDialog({ onClose }: { onClose: () => void }): JSX.Elemen
   );
 }
 
-interface SecretDialogProps {
-  title: string;
-  /** Names the secret for the button that copies it. */
-  what?: string;
-  secret: string;
-  onClose: () => void;
-  children: preact.ComponentChildren;
-}
+const drawSecret =
+  ({ instance_id, webhook_secret = '' }: RegisteredInstance) =>
+  (onSaved: () => void): JSX.Element => {
+    const show = (): void => {
+      onSaved();
+      go(addressOf(['instances', instance_id]));
+    };
+    return (
+      <SecretDialog title="Registered: save this secret" secret={webhook_secret} onClose={show}>
+        The receiver verifies with it that a push is from this service.
+      </SecretDialog>
+    );
+  };
 
-/** Shows a secret that is shown only once. */
-export function SecretDialog({
-  title,
-  what = 'the secret',
-  secret,
-  onClose,
-  children,
-}: SecretDialogProps): JSX.Element {
+/**
+ * After a registration that made no secret, because the instance had one. The response to an earlier request, which had
+ * the secret, may have been lost.
+ */
+function AgainDialog({ onClose, onRotate }: { onClose: () => void; onRotate: () => void }): JSX.Element {
   return (
-    <Dialog title={title} onClose={onClose} is_kept>
-      <p>{children}</p>
-      <Snippet text={secret} what={what} />
-      <p class="hint">It is not shown again: copy it now.</p>
+    <Dialog title="This instance existed already" onClose={onClose}>
+      <p>Its name, agents and address are what you entered now. Its secret is as before, and is not shown again.</p>
+      <p class="hint">If nobody has saved the secret, rotate it.</p>
       <div class="form-end">
+        <button type="button" class="button" onClick={onRotate}>
+          Rotate the secret…
+        </button>
         <button type="button" class="button primary" onClick={onClose}>
-          I’ve saved it
+          Show the instance
         </button>
       </div>
     </Dialog>
