@@ -152,6 +152,102 @@ describe('lists', { concurrency: 2 }, () => {
     });
   });
 
+  test('a refresh of a filtered list whose row is gone asks for one page, and keeps what was found beyond it', async (t) => {
+    const service = await startService(t);
+    await service.member(t, 'm', {});
+    const sent = await service.send('m', {});
+    await service.settled(sent);
+    const [row] = await service.deliveriesOf(sent);
+    const foundIn = (meeting_id: string, created_at: string) => ({
+      ...row,
+      ...{ delivery_id: meeting_id, meeting_id, created_at, state: 'failed', reason: 'exhausted' },
+    });
+    let newest = [foundIn('newer', '2025-06-01T00:00:00.000Z')];
+    const asked: number[] = [];
+    await visitor.visit(service.url, { path: '/now' }, async (page) => {
+      // As with ten million rows: each page ends before it is full.
+      await page.route('**/api/v1/deliveries/?*', (route) => {
+        const cursor = Number(new URL(route.request().url()).searchParams.get('cursor') ?? 0);
+        asked.push(cursor);
+        const data = [newest, [foundIn('older', '2024-06-01T00:00:00.000Z')]][cursor] ?? [];
+        const next_cursor = cursor < 20 ? String(cursor + 1) : null;
+        return route.fulfill({ json: { data, next_cursor, searched_to: `${2025 - cursor}-01-01T00:00:00.000Z` } });
+      });
+      await page.goto(`${service.url}/deliveries?state=failed&instance_id=${row!.instance_id}`);
+      const gone = page.getByText('newer', { exact: true });
+      await gone.waitFor();
+      await page.getByText('Live', { exact: true }).waitFor();
+      const kept = page.getByText('older', { exact: true });
+      if ((await kept.count()) === 0) await page.getByRole('button', { name: 'Search further' }).click();
+      await kept.waitFor();
+      newest = [];
+      await service.send('m', {});
+      await gone.waitFor({ state: 'detached' });
+      assert.equal(await kept.count(), 1);
+      assert.deepEqual(
+        asked.filter((cursor) => cursor > 3),
+        [],
+      );
+    });
+  });
+
+  test('an audit log that is searched does not repeat the search by itself', async (t) => {
+    const service = await startService(t);
+    await service.register({ instance_id: 'box', webhook_url: 'http://127.0.0.1:1/' });
+    await visitor.visit(service.url, { path: '/now' }, async (page) => {
+      let asked = 0;
+      page.on('request', (request) => (asked += Number(request.url().includes('/api/v1/audit/'))));
+      await page.clock.install();
+      const readLater = async (path: string): Promise<number> => {
+        await page.goto(service.url + path);
+        await linkOf(page, 0).waitFor();
+        await page.getByText('Live', { exact: true }).waitFor();
+        await page.clock.runFor(1_000);
+        asked = 0;
+        await page.clock.runFor(30_000);
+        return asked;
+      };
+      assert.equal(await readLater('/audit?action=instance.register'), 0);
+      // The control: a log that is found at once is read again.
+      assert.ok((await readLater('/audit')) > 0);
+    });
+  });
+
+  test('a list that loads its last page when something changes reads itself again, also when more was asked for', async (t) => {
+    const service = await startService(t);
+    await service.member(t, 'm', {});
+    const sent = await service.send('m', {});
+    await service.settled(sent);
+    const [row] = await service.deliveriesOf(sent);
+    let meeting_id = 'before';
+    const last = Promise.withResolvers<void>();
+    await visitor.visit(service.url, { path: '/now' }, async (page) => {
+      await page.route('**/api/v1/deliveries/?*', async (route) => {
+        const is_first = !new URL(route.request().url()).searchParams.has('cursor');
+        if (!is_first) await last.promise;
+        const first = { data: [{ ...row, meeting_id }], next_cursor: '1', searched_to: '2026-01-01T00:00:00.000Z' };
+        return route.fulfill({ json: is_first ? first : { data: [], next_cursor: null } });
+      });
+      const more = page.waitForRequest(/deliveries\/\?.*cursor=1/);
+      await page.goto(`${service.url}/deliveries?state=delivered&instance_id=${row!.instance_id}`);
+      await page.getByText('Live', { exact: true }).waitFor();
+      await page.getByText('before', { exact: true }).waitFor();
+      await more;
+      await page.getByRole('button', { name: 'Search further' }).click();
+      meeting_id = 'after';
+      // The tab of the list has the connection, so it knows each event before the other tab does.
+      const elsewhere = await page.context().newPage();
+      await elsewhere.goto(`${service.url}/now`);
+      await elsewhere.getByText('Live', { exact: true }).waitFor();
+      await service.member(t, 'news');
+      await service.send('news', {});
+      await elsewhere.locator('.activity').getByText('news').first().waitFor();
+      await page.evaluate('new Promise((resolve) => setTimeout(resolve, 1000))');
+      last.resolve();
+      await page.getByText('after', { exact: true }).waitFor();
+    });
+  });
+
   test('meetings keep their order while messages arrive, until somebody sorts them again', async (t) => {
     const service = await startService(t);
     for (const meeting_id of ['first', 'second', 'third']) {

@@ -211,12 +211,17 @@ export interface PageQuery {
   cursor?: string;
 }
 
-/** A list, loaded page by page as the user scrolls. Events refresh it from its beginning. */
+/**
+ * A list, loaded page by page as the user scrolls. Events refresh it from its beginning.
+ *
+ * @param atOf the time of a row, for a list whose pages may have `searched_to`
+ */
 export function useList<T>(
   key: string,
   list: (page: PageQuery) => Promise<SearchPage<T>>,
   idOf: (row: T) => string,
   concerns: (event: FeedEvent) => boolean,
+  atOf?: (row: T) => string,
 ): ListQuery<T> {
   const [, draw] = useState({});
   const state = useRef<ListState<T>>(null!);
@@ -242,7 +247,9 @@ export function useList<T>(
         current.is_busy = false;
         if (state.current !== current) return;
         draw({});
-        if (current.is_more_wanted) more();
+        const { is_more_wanted, cursor } = current;
+        current.is_more_wanted = false;
+        if (is_more_wanted && cursor !== null) more();
         else if (current.is_stale) again();
       });
   }, []);
@@ -262,8 +269,10 @@ export function useList<T>(
         fresh.push(...page.data);
         cursor = page.next_cursor;
         searched_to = page.searched_to ?? null;
+        // A page that ends early has read a part of the table, and so would each page after it.
+        if (searched_to !== null || state.current !== current || is_left.current) break;
       } while (cursor !== null && fresh.length < wanted);
-      Object.assign(current, joined(current, { rows: fresh, cursor, searched_to }, idOf));
+      Object.assign(current, joined(current, { rows: fresh, cursor, searched_to }, idOf, atOf));
     });
   }, []);
 
@@ -289,8 +298,23 @@ export function useList<T>(
  * The rows that were read again, and after them the later rows, which are as they were loaded before. The next page
  * begins where it began before: the latest pages may have been empty, and need not be read again either.
  */
-function joined<T>(loaded: Loaded<T>, fresh: Loaded<T> & { rows: T[] }, idOf: (row: T) => string): Loaded<T> {
+function joined<T>(
+  loaded: Loaded<T>,
+  fresh: Loaded<T> & { rows: T[] },
+  idOf: (row: T) => string,
+  atOf?: (row: T) => string,
+): Loaded<T> {
   if (fresh.cursor === null || loaded.rows === null) return fresh;
+  // The first page ended early. Rows that are missing in it are gone if they are newer than what it read.
+  const read_to = fresh.searched_to;
+  if (read_to !== null && atOf !== undefined) {
+    const last = loaded.rows.at(-1);
+    const loaded_to = loaded.searched_to ?? (last === undefined ? '' : atOf(last));
+    if (loaded.cursor !== null && loaded_to > read_to) return fresh;
+    const ids = new Set(fresh.rows.map(idOf));
+    const later = loaded.rows.filter((row) => atOf(row) <= read_to && !ids.has(idOf(row)));
+    return { ...loaded, rows: [...fresh.rows, ...later] };
+  }
   const last = fresh.rows.at(-1);
   const at = loaded.rows.findIndex((row) => last !== undefined && idOf(row) === idOf(last));
   const is_known = last === undefined ? loaded.rows.length === 0 : at !== -1;

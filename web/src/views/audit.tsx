@@ -90,6 +90,8 @@ export function Audit({ seq }: { seq: string | null }): JSX.Element {
   const action = ACTIONS.find((each) => each === query.get('action'));
   const key_id = query.get('key_id') ?? '';
   const instance_id = query.get('instance_id') ?? '';
+  // A search reads many entries, so the page does not repeat it by itself.
+  const is_search = action !== undefined || (key_id !== '' && instance_id !== '');
   const list = `audit ${JSON.stringify([action, key_id, instance_id])}`;
   const { rows, problem, is_complete, searched_to, more, again } = useList(
     list,
@@ -101,9 +103,10 @@ export function Audit({ seq }: { seq: string | null }): JSX.Element {
         ...(instance_id !== '' && { instance_id }),
       }),
     (entry) => String(entry.seq),
-    (event) => event.name.startsWith('instance.'),
+    (event) => !is_search && event.name.startsWith('instance.'),
+    ({ at }) => at,
   );
-  usePoll(again, AGAIN_MS);
+  usePoll(() => is_search || again(), AGAIN_MS);
   const chosen = rows?.find((entry) => String(entry.seq) === seq);
   const is_looking = seq !== null && chosen === undefined && !is_complete && (rows?.length ?? 0) < LOOKED_THROUGH_MAX;
   const has_failed = problem !== null;

@@ -134,6 +134,7 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
         name.startsWith('instance.') ||
         name === 'message.accepted' ||
         name === 'meeting.changed'),
+    ({ created_at }) => created_at,
   );
   /**
    * Whether "More filters" is open. It stays open when somebody empties the last of its filters, for example to type
