@@ -470,6 +470,30 @@ describe('a session on a page', { concurrency: 3 }, () => {
     });
   });
 
+  test('whose page was hidden while the service changed its version says so too', async (t) => {
+    const service = await startService(t, { port: String(await freePort()) });
+    const { url } = service;
+    await visitor.visit(url, { path: '/instances', allowed: /Failed to load resource/ }, async (page) => {
+      const hide = (is_hidden: boolean): Promise<void> =>
+        page.evaluate(`{
+          Object.defineProperty(document, 'hidden', { configurable: true, value: ${is_hidden} });
+          document.dispatchEvent(new Event('visibilitychange'));
+        }`);
+      await isLive(page);
+      await hide(true);
+      await page.getByText('Connecting', { exact: true }).waitFor();
+      await service.stop();
+      await page.route('**/api/v1/session/', async (route) => {
+        const response = await route.fetch();
+        const found = (await response.json()) as object;
+        await route.fulfill({ response, json: { ...found, version: '9.9.9' } });
+      });
+      await service.restart({});
+      await hide(false);
+      await page.getByText('Convoke 9.9.9 runs now').waitFor();
+    });
+  });
+
   test('goes on when the service has another version, and the page says that it is older', async (t) => {
     const service = await startService(t, { port: String(await freePort()) });
     const { url } = service;

@@ -70,13 +70,16 @@ function noteVersion(found: Session | null): void {
   other_version.value = found.version === own_version ? null : found.version;
 }
 
-/** After each break of the feed, asks whether the service has another version now. */
+/**
+ * Whenever the feed goes on, asks whether the service has another version now. The feed of a hidden page has a break
+ * that nobody calls one, and the service may change its version in that time.
+ */
 function followVersion(): void {
-  let was_lost = false;
+  let goes_on = false;
   feed.state.subscribe(() => {
     const { value: state } = feed.state;
-    if (state === 'live' && was_lost) (is_portal ? client.session() : sharedSession()).then(noteVersion, () => {});
-    if (state !== 'connecting') was_lost = state === 'broken';
+    if (state === 'live' && goes_on) (is_portal ? client.session() : sharedSession()).then(noteVersion, () => {});
+    goes_on = state !== 'off' && (goes_on || state !== 'connecting');
   });
 }
 
