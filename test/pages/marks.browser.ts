@@ -3,9 +3,10 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { BACKOFF_MAX_MS } from '../../src/domain/delivery.ts';
 import { seriousIn } from '../support/axe.ts';
-import { useVisitor } from '../support/browser.ts';
+import { openRequests, useVisitor } from '../support/browser.ts';
 import { startService } from '../support/service.ts';
 import { SetClock } from '../support/set_clock.ts';
+import { until } from '../support/wait.ts';
 
 const visitor = useVisitor();
 
@@ -49,6 +50,34 @@ describe('a delivery', { concurrency: 2 }, () => {
         .click();
       for (const fact of ['Down since', 'Next try', 'Last success'])
         await page.locator('.facts').getByText(fact, { exact: true }).waitFor();
+    });
+  });
+
+  test('of an early message is read again when it changes, also with many recipients; what is not read has no mark', async (t) => {
+    const service = await startService(t, { retry_schedule: '1h' });
+    const registration = { instance_id: 'box', instance_name: 'GPU box' };
+    const { receiver } = await service.member(t, 'm', { registration, behaviour: { status: 500 } });
+    const { delivery_id } = await service.attempted(await service.send('m', { content: 'First' }));
+    await visitor.visit(service.url, { path: '/meetings/m' }, async (page) => {
+      const first = page.getByRole('article', { name: 'Message 1', exact: true });
+      const mark = first.getByRole('button', { name: /^GPU box/ });
+      await mark.locator('.mark-waiting').waitFor();
+      for (let n = 0; n < 100; n++) {
+        const instance = { instance_id: `pulls-${n}`, instance_name: 'Pulls', agent_ids: ['b'], transport: 'pull' };
+        await service.post('/api/v1/instances/register/', instance);
+        await service.join('m', instance.instance_id, ['b']);
+      }
+      // More deliveries than a refresh reads.
+      const open = openRequests(page);
+      for (let n = 0; n < 22; n++) await service.send('m', { content: `Wide ${n}` }, ['b']);
+      await page.getByText('Wide 21').waitFor();
+      await page.evaluate('new Promise((resolve) => setTimeout(resolve, 1000))');
+      await until('the end of every request', open, (urls) => urls.length === 0);
+      receiver.behaviour = {};
+      await service.post(`/api/v1/deliveries/${delivery_id}/retry/`);
+      await mark.locator('.mark-good').waitFor();
+      await service.request('PATCH', '/api/v1/meetings/m/', { body: { paused: true } });
+      await mark.waitFor({ state: 'detached' });
     });
   });
 

@@ -50,6 +50,9 @@ export interface Stretch {
   problem: ConvokeError | null;
 }
 
+/** Deliveries by message_id; null where they changed and were not read, because earlier pages had too many others. */
+type Found = ReadonlyMap<string, Delivery[] | null>;
+
 const NOTHING: Stretch = {
   lines: null,
   deliveries: new Map(),
@@ -67,6 +70,14 @@ interface Changed {
 
 const UNCHANGED: Changed = { from: Infinity, to: 0 };
 const ALL_CHANGED: Changed = { from: 0, to: Infinity };
+
+function one(seq: number): Changed {
+  return { from: seq, to: seq };
+}
+
+function union(a: Changed, b: Changed): Changed {
+  return { from: Math.min(a.from, b.from), to: Math.max(a.to, b.to) };
+}
 
 export class Conversation {
   readonly stretch = new Observable<Stretch>(NOTHING);
@@ -99,14 +110,16 @@ export class Conversation {
   }
 
   /** Remembers the change that an event reports, for the next refresh. */
-  note({ name, meeting_id, instance_id, sent }: FeedEvent): void {
+  note({ name, meeting_id, instance_id, delivery_id, sent }: FeedEvent): void {
     if (name === 'gap') return this.#isStale(ALL_CHANGED, Infinity);
-    if (name.startsWith('instance.') && this.isPendingFor(instance_id)) return this.#isStale(ALL_CHANGED, 0);
+    if (name.startsWith('instance.')) for (const { seq } of this.#pendingFor(instance_id)) this.#isStale(one(seq), 0);
     if (meeting_id !== this.#meeting_id && meeting_id !== null) return;
-    if (sent?.name === 'message.accepted') this.#isStale({ from: sent.data.seq, to: sent.data.seq }, sent.data.seq);
-    else if (sent?.name === 'delivery.attempted') this.#isStale({ from: sent.data.seq, to: sent.data.seq }, 0);
-    else if (name === 'delivery.settled' || name === 'delivery.queued') this.#isStale(ALL_CHANGED, 0);
-    else if (name === 'meeting.changed') this.#isStale(ALL_CHANGED, 0);
+    if (sent?.name === 'message.accepted') this.#isStale(one(sent.data.seq), sent.data.seq);
+    else if (sent?.name === 'delivery.attempted') this.#isStale(one(sent.data.seq), 0);
+    else if (name === 'delivery.settled' || name === 'delivery.queued') {
+      const [known] = this.#which((delivery) => delivery.delivery_id === delivery_id);
+      this.#isStale(known === undefined ? ALL_CHANGED : one(known.seq), 0);
+    } else if (name === 'meeting.changed') this.#isStale(ALL_CHANGED, 0);
   }
 
   /**
@@ -114,9 +127,15 @@ export class Conversation {
    * delivery waits may change too, and no event says so.
    */
   isPendingFor(instance_id: string | null | undefined): boolean {
-    return [...this.stretch.value.deliveries.values()].some((deliveries) =>
-      deliveries.some((delivery) => delivery.instance_id === instance_id && delivery.state === 'pending'),
-    );
+    return this.#pendingFor(instance_id).length > 0;
+  }
+
+  #pendingFor(instance_id: string | null | undefined): Delivery[] {
+    return this.#which((delivery) => delivery.instance_id === instance_id && delivery.state === 'pending');
+  }
+
+  #which(is: (delivery: Delivery) => boolean): Delivery[] {
+    return [...this.stretch.value.deliveries.values()].flatMap((deliveries) => deliveries.filter(is));
   }
 
   /**
@@ -124,7 +143,7 @@ export class Conversation {
    * message
    */
   #isStale({ from, to }: Changed, seq: number): void {
-    this.#changed = { from: Math.min(this.#changed.from, from), to: Math.max(this.#changed.to, to) };
+    this.#changed = union(this.#changed, { from, to });
     if (seq === 0) return;
     if (seq < Infinity) this.#newest_seq = Math.max(this.#newest_seq, seq);
     if (!this.is_followed) this.#show({ is_to_end: false });
@@ -216,15 +235,17 @@ export class Conversation {
     if (lines === null || last === undefined) return this.#open(this.#wanted);
     const changed = this.#changed;
     this.#changed = UNCHANGED;
-    let from = changed.from;
+    let added = UNCHANGED;
     if (is_to_end && this.is_followed) {
       const { lines: more, has_more } = await this.#read({ after_seq: last.seq, limit: PAGE });
       // So many messages arrived at once that the reader could not follow anyway.
       if (has_more) return this.#open(null);
-      from = Math.min(from, more[0]?.seq ?? Infinity);
+      if (more[0] !== undefined) added = { from: more[0].seq, to: Infinity };
       this.#append(more, { is_to_end: true });
     } else this.#show({});
-    await this.#readDeliveries({ from, to: Infinity });
+    if (changed.to >= added.from) added = union(added, changed);
+    else await this.#readDeliveries(changed);
+    await this.#readDeliveries(added);
   }
 
   async #earlier(): Promise<void> {
@@ -249,7 +270,7 @@ export class Conversation {
     this.#append(more, { is_to_end: !has_more }, deliveries);
   }
 
-  #append(more: Line[], end: Pick<Stretch, 'is_to_end'>, deliveries?: ReadonlyMap<string, Delivery[]>): void {
+  #append(more: Line[], end: Pick<Stretch, 'is_to_end'>, deliveries?: Found): void {
     const { lines, has_earlier } = this.stretch.value;
     if (more.length === 0) return this.#show(end);
     const all = [...(lines ?? []), ...more];
@@ -261,8 +282,7 @@ export class Conversation {
     if (found.size > 0) this.#show({}, found);
   }
 
-  /** @param more deliveries that were read, by message_id */
-  #show(changes: Partial<Stretch>, more: ReadonlyMap<string, readonly Delivery[]> = new Map()): void {
+  #show(changes: Partial<Stretch>, more: Found = new Map()): void {
     if (this.#is_gone) return;
     const before = this.stretch.value;
     const after = { ...before, ...changes };
@@ -272,8 +292,8 @@ export class Conversation {
     if (more.size > 0 || lines !== before.lines) {
       const deliveries = new Map<string, readonly Delivery[]>();
       for (const { message_id } of lines ?? []) {
-        const found = more.get(message_id) ?? before.deliveries.get(message_id);
-        if (found !== undefined) deliveries.set(message_id, found);
+        const found = more.has(message_id) ? more.get(message_id) : before.deliveries.get(message_id);
+        if (found) deliveries.set(message_id, found);
       }
       after.deliveries = deliveries;
     }
@@ -301,9 +321,9 @@ export class Conversation {
     }
   }
 
-  /** The deliveries of the lines whose deliveries changed, by message_id. */
-  async #deliveriesOf(lines: readonly Line[], { from, to }: Changed): Promise<Map<string, Delivery[]>> {
-    const found = new Map<string, Delivery[]>();
+  /** Reads the deliveries of the lines whose deliveries changed. */
+  async #deliveriesOf(lines: readonly Line[], { from, to }: Changed): Promise<Found> {
+    const found = new Map<string, Delivery[] | null>();
     const wanted = lines.filter(({ seq }) => seq >= from && seq <= to);
     const [first, last] = [wanted[0], wanted.at(-1)];
     if (first === undefined || last === undefined) return found;
@@ -320,8 +340,8 @@ export class Conversation {
       cursor = page.next_cursor;
     }
     for (const { message_id, seq } of wanted) {
-      // Deliveries of the message at which reading stopped may be missing, so that message is left out.
-      if (seq <= reached_seq) found.delete(message_id);
+      // Deliveries of the message at which reading stopped may be missing, so it counts as not read.
+      if (seq <= reached_seq) found.set(message_id, null);
       else found.get(message_id)?.sort(byInstance);
     }
     return found;
