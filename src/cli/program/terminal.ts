@@ -71,12 +71,26 @@ export function styled(style: Style, text: string): string {
   return styleText(style, text, { stream: process.stdout });
 }
 
+/** Letters and signs of scripts that join. Between two of them, U+200C and U+200D change what is seen. */
+const JOINING = String.raw`[[\p{L}\p{M}]&&[\p{scx=Arab}\p{scx=Syrc}\p{scx=Nkoo}\p{scx=Mong}\p{scx=Deva}\p{scx=Beng}\p{scx=Guru}\p{scx=Gujr}\p{scx=Orya}\p{scx=Taml}\p{scx=Telu}\p{scx=Knda}\p{scx=Mlym}\p{scx=Sinh}\p{scx=Mymr}\p{scx=Khmr}]]`;
+
+/** The letters of the flags of England, Scotland and Wales: the only tags that every system draws. */
+const FLAGS = String.raw`\u{e0067}\u{e0062}(?:\u{e0065}\u{e006e}\u{e0067}|\u{e0073}\u{e0063}\u{e0074}|\u{e0077}\u{e006c}\u{e0073})\u{e007f}`;
+
+/** Characters that are invisible alone, but change what is seen before or after them. */
+const SEEN = [
+  String.raw`(?<=${JOINING})[\u200c\u200d](?=${JOINING})`,
+  String.raw`(?<=[\p{Extended_Pictographic}\p{Emoji_Modifier}\ufe0f])[\u200d\ufe0f]`,
+  String.raw`(?<=\p{Extended_Pictographic})\ufe0e`,
+  String.raw`(?<=[0-9#*])\ufe0f(?=\u20e3)`,
+  String.raw`(?<=\u{1f3f4}(?=${FLAGS})[\u{e0062}-\u{e0077}]{0,5})[\u{e0062}-\u{e007f}]`,
+].join('|');
+
 /**
- * Characters that a terminal would obey, that reverse the text, or that are invisible; but not the joiners within one
- * emoji.
+ * Characters that a terminal would obey, that reverse the text, or that are invisible. web/src/format.ts has the same
+ * rule; test/cli/unseen.test.ts tests both.
  */
-const UNSEEN =
-  /(?!\u200d|\ufe0f)\p{Default_Ignorable_Code_Point}|(?<!\p{Extended_Pictographic}|\p{Emoji_Modifier}|\ufe0f)(?:\u200d|\ufe0f)|\p{Cc}|\u2028|\u2029/gu;
+const UNSEEN = new RegExp(String.raw`(?!${SEEN})[\p{Default_Ignorable_Code_Point}\p{Cc}\u2028\u2029]`, 'gv');
 
 /** Text from elsewhere, such as a response or a name, on one line. A sign replaces each invisible character. */
 export function plain(text: string): string {
