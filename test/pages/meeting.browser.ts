@@ -74,6 +74,29 @@ describe("a meeting's page", { concurrency: 2 }, () => {
     }
   });
 
+  test('reads its members again when they change, and not with every message', async (t) => {
+    const service = await startService(t);
+    await service.member(t, 'room', { registration: { instance_name: 'Box' } });
+    await visitor.visit(service.url, { path: '/meetings/room' }, async (page) => {
+      await page.getByText('Live', { exact: true }).waitFor();
+      await page.locator('.meeting-members').getByText('1 instance').waitFor();
+      // The first success changes the health of the member.
+      await service.settled(await service.send('room', { content: 'First' }));
+      await page.getByText('First', { exact: true }).waitFor();
+      await page.evaluate('new Promise((resolve) => setTimeout(resolve, 1000))');
+      let asked = 0;
+      page.on('request', (request) => (asked += Number(request.url().includes('/meetings/room/instances/'))));
+      for (const content of ['Second', 'Third', 'Fourth']) {
+        await service.settled(await service.send('room', { content }));
+        await page.getByText(content, { exact: true }).waitFor();
+      }
+      await page.evaluate('new Promise((resolve) => setTimeout(resolve, 1000))');
+      assert.equal(asked, 0);
+      await service.member(t, 'room');
+      await page.locator('.meeting-members').getByText('2 instances').waitFor();
+    });
+  });
+
   test('a change of what a member gets does not bring back a member that leaves meanwhile', async (t) => {
     const service = await startService(t);
     const registration = { instance_id: 'gpu', instance_name: 'GPU box' };

@@ -25,7 +25,11 @@ export function MeetingDetail({ meeting_id, back }: { meeting_id: string; back: 
   } = useQuery(
     `members ${meeting_id}`,
     async () => (await membersOf(meeting_id)) ?? [],
-    (event) => event.meeting_id === meeting_id || event.name.startsWith('instance.'),
+    // Messages and attempts change nothing about the members. Events of an instance name a meeting only if they concern
+    // no other meeting.
+    (event) =>
+      (event.name.startsWith('instance.') || event.name === 'membership.changed') &&
+      (event.meeting_id ?? meeting_id) === meeting_id,
   );
   const { value: meeting, again } = useMeeting(meeting_id);
   const [sent, setSent] = useState(0);
