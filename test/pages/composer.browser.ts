@@ -33,6 +33,26 @@ async function pressEnter(page: Page): Promise<void> {
 }
 
 describe('a message for chosen agents', { concurrency: 2 }, () => {
+  for (const [what, ids] of [
+    ['many agents', Array.from({ length: 101 }, (_, n) => `agent-${n}`)],
+    ['agents with long ids', Array.from({ length: 50 }, (_, n) => `${'é'.repeat(45)}-${n}`)],
+  ] as const) {
+    test(`says who will hear it for the first agents, where the service is not asked about all: ${what}`, async (t) => {
+      const service = await startService(t);
+      await service.member(t, 'room', { agent_ids: [...ids], registration: { instance_name: 'Box' } });
+      const draft = { text: 'Hello', form: 'text', targets: ids, begun: null };
+      const drafts = JSON.stringify([[JSON.stringify([null, 'room']), draft]]);
+      await visitor.visit(service.url, { path: '/favicon.svg' }, async (page) => {
+        await page.evaluate(`sessionStorage.setItem('convoke.drafts', ${JSON.stringify(drafts)})`);
+        await page.goto(`${service.url}/meetings/room`);
+        await form(page).getByText('Box will hear it').waitFor();
+        await form(page)
+          .getByText(new RegExp(`This is about the first \\d+ of the ${ids.length} chosen agents`))
+          .waitFor();
+      });
+    });
+  }
+
   test('is not sent while one of them is not in the meeting, also after a reload, until the person takes that agent out', async (t) => {
     const service = await startService(t);
     const { instance_id } = await service.member(t, 'room', { agent_ids: ['anna'] });

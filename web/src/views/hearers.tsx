@@ -5,6 +5,7 @@ import { Foreign } from '../parts/foreign.tsx';
 import { Mark, type MarkKind } from '../parts/mark.tsx';
 import { useQuery } from '../queries.ts';
 import { client } from '../service.ts';
+import { firstTargets } from './first_targets.ts';
 
 /** The most memberships of a meeting that are shown. */
 const MEMBERSHIPS_MAX = 500;
@@ -16,8 +17,10 @@ interface HearersProps {
 }
 
 /** Which agents will get a message that a person sends now: at once, later, or not at all. */
-export function Hearers({ meeting_id, targets }: HearersProps): JSX.Element {
-  const query = { target_agents: [...targets], limit: MEMBERSHIPS_MAX };
+export function Hearers({ meeting_id, targets: chosen }: HearersProps): JSX.Element {
+  const targets = firstTargets(chosen);
+  const is_whole = targets.length === chosen.length;
+  const query = { target_agents: targets, limit: MEMBERSHIPS_MAX };
   const { value } = useQuery(
     `hearers ${JSON.stringify([meeting_id, ...targets])}`,
     () => client.explain(meeting_id, query),
@@ -27,7 +30,7 @@ export function Hearers({ meeting_id, targets }: HearersProps): JSX.Element {
   const groups = KINDS.flatMap((kind) => groupsOf(kind, rows.filter(kind.is)));
   return (
     <p class="hearers" id="hearers">
-      {value !== null && groups.length === 0 && (
+      {value !== null && groups.length === 0 && is_whole && (
         <span class="hearers-group">
           <Mark kind="off" /> No one will hear it: no agent to notify
         </span>
@@ -46,6 +49,11 @@ export function Hearers({ meeting_id, targets }: HearersProps): JSX.Element {
           </span>
         </span>
       ))}
+      {value !== null && !is_whole && (
+        <span>
+          This is about the first {targets.length} of the {chosen.length.toLocaleString('en')} chosen agents.
+        </span>
+      )}
       {value !== null && value.next_cursor !== null && <span>These are the first {MEMBERSHIPS_MAX} instances.</span>}
     </p>
   );
@@ -118,7 +126,7 @@ const KINDS: readonly Kind[] = [
 /** Why a message that was just sent made no delivery. */
 export async function whyNobody(meeting_id: string, targets: readonly string[]): Promise<string> {
   const nobody = 'no instance in this meeting has an agent to notify';
-  const query = { target_agents: [...targets], limit: MEMBERSHIPS_MAX };
+  const query = { target_agents: firstTargets(targets), limit: MEMBERSHIPS_MAX };
   const { data } = await client.explain(meeting_id, query).catch(() => ({ data: [] }));
   const paused = data.filter((row) => (row.why === 'inactive' || row.why === 'switched_off') && isFor(row, targets));
   if (paused.length === 0) return nobody;

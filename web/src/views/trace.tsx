@@ -8,6 +8,7 @@ import { Reading } from '../parts/states.tsx';
 import { useQuery } from '../queries.ts';
 import { addressOf } from '../router.ts';
 import { client } from '../service.ts';
+import { firstTargets } from './first_targets.ts';
 import { WhyNot } from './why_not.tsx';
 
 type Brief = MessageTrace['answered'][number];
@@ -63,12 +64,9 @@ export function Trace({ message_id, seq }: { message_id: string; seq: number }):
   );
 }
 
-/** The most agents that fit into a URL. */
-const TARGETS_MAX = 50;
-
 function messageOf({ target_agents, from_agent }: MessageTrace) {
   return {
-    ...(target_agents !== null && target_agents.length > 0 && { target_agents: target_agents.slice(0, TARGETS_MAX) }),
+    ...(target_agents !== null && target_agents.length > 0 && { target_agents: firstTargets(target_agents) }),
     ...(from_agent !== undefined && { from_agent }),
   };
 }
