@@ -197,7 +197,7 @@ describe('the portal', () => {
       await page.getByRole('button', { name: 'Retry now' }).click();
       await page.getByText('Queued again.').waitFor();
       const links = await page.getByRole('link').evaluateAll((all) => all.map((link) => link.getAttribute('href')));
-      for (const link of links) assert.match(link ?? '', /^\/(instances|deliveries)/);
+      for (const link of links) assert.match(link ?? '', /^\/portal\/(instances|deliveries)/);
 
       await page.keyboard.press('Control+k');
       await page.getByRole('option', { name: /Failed deliveries/ }).waitFor();
@@ -206,6 +206,21 @@ describe('the portal', () => {
       await page.keyboard.press('?');
       await page.getByRole('dialog', { name: 'Keyboard' }).waitFor();
       assert.equal(await page.getByRole('link', { name: '/docs/' }).count(), 0, 'no frame shows it');
+    });
+  });
+
+  test('leads nowhere else with a link that is opened in a new tab', async (t) => {
+    const { service, owner } = await startWithOwner(t, '');
+    const link = new URL(await linkOf(service, owner));
+    await visitor.visit(service.url, { path: link.pathname + link.hash, allowed: REFUSALS }, async (page) => {
+      const row = page.getByRole('link', { name: 'Open GPU box' });
+      await row.click();
+      await page.waitForURL('**/portal/instances/box');
+      const opened = page.context().waitForEvent('page');
+      await page.getByRole('link', { name: 'Deliveries', exact: true }).click({ modifiers: ['ControlOrMeta'] });
+      const tab = await opened;
+      await tab.getByText('This link has ended.').waitFor();
+      assert.equal(new URL(tab.url()).pathname, '/portal/deliveries');
     });
   });
 

@@ -1,4 +1,5 @@
 /** Every view has a URL. The address alone decides which view is shown. */
+import { options } from 'preact';
 import { useEffect } from 'preact/hooks';
 import { followed } from './keyboard.ts';
 import { Observable, useObservable } from './observable.ts';
@@ -92,8 +93,24 @@ export function partsOf(path: string): string[] | null {
   }
 }
 
+/** The service itself serves these paths, so they are no views. */
+const NO_VIEW = /^\/(docs|api|metrics|openapi\.json)(\/|$)/;
+
+/** Gives every link to a view the prefix, because a browser may open a link in a new tab. */
+function prefixLinks(): void {
+  const { vnode: onMade } = options;
+  options.vnode = (made) => {
+    const props = made.props as { href?: unknown };
+    const { href } = props;
+    if (made.type === 'a' && typeof href === 'string' && /^\/(?!\/)/.test(href) && !NO_VIEW.test(href))
+      props.href = BASE + href;
+    onMade?.(made);
+  };
+}
+
 /** Lets plain links work without loading the page again. */
 export function followLinks(): void {
+  if (BASE !== '') prefixLinks();
   addEventListener('popstate', () => {
     if (kept === null) place.value = read();
     else history.pushState(history.state, '', kept);
@@ -103,10 +120,10 @@ export function followLinks(): void {
     if (event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
     const link = event.target instanceof Element ? event.target.closest('a') : null;
     if (link === null || link.origin !== location.origin || link.target !== '' || link.hasAttribute('download')) return;
-    // The service itself serves these paths, so they are no views.
-    if (/^\/(docs|api|metrics|openapi\.json)(\/|$)/.test(link.pathname)) return;
+    if (NO_VIEW.test(link.pathname)) return;
     event.preventDefault();
     followed.by_keyboard = event.detail === 0;
-    go(link.pathname + link.search + link.hash);
+    const path = link.pathname.startsWith(`${BASE}/`) ? link.pathname.slice(BASE.length) : link.pathname;
+    go(path + link.search + link.hash);
   });
 }
