@@ -28,10 +28,21 @@ const UNSEEN: [string, string, string][] = [
 ];
 
 const SEEN = [
-  ...['café', 'анна', '山田', '👨‍👩‍👧', '👩🏽‍🚀', '❤️‍🔥', 'a b'],
+  'café',
+  'анна',
+  '山田',
+  '👨‍👩‍👧',
+  '👩🏽‍🚀',
+  '❤️‍🔥',
+  'a b',
   // Persian, Hindi and Sinhala write joiners between letters.
-  ...['می\u200cخواهم', 'क्\u200dष', 'ශ්\u200dරී ලංකා'],
-  ...['1\ufe0f\u20e3 first', '#\ufe0f\u20e3', '*\ufe0f\u20e3', '☎\ufe0e'],
+  'می\u200cخواهم',
+  'क्\u200dष',
+  'ශ්\u200dරී ලංකා',
+  '1\ufe0f\u20e3 first',
+  '#\ufe0f\u20e3',
+  '*\ufe0f\u20e3',
+  '☎\ufe0e',
   // England, Scotland, Wales.
   ...['gbeng', 'gbsct', 'gbwls'].map((name) => `🏴${tags(name)}\u{e007f}`),
 ];
@@ -55,7 +66,7 @@ describe('invisible characters', () => {
     test(`reaches no terminal by JSON, and is the same JSON: ${what}`, () => {
       const json = jsonOf({ [text]: text }, 0);
       assert.deepEqual(JSON.parse(json), { [text]: text });
-      if (!/[\u3164\ufe0e\ufe0fم🏴]|\u{e0041}/u.test(text)) assert.match(json, /^[\x20-\x7e]*$/);
+      if (!/\u3164|\ufe0e|\ufe0f|\u{e0041}|م|🏴/u.test(text)) assert.match(json, /^[\x20-\x7e]*$/);
     });
   }
 

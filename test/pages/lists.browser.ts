@@ -160,7 +160,11 @@ describe('lists', { concurrency: 2 }, () => {
     const [row] = await service.deliveriesOf(sent);
     const foundIn = (meeting_id: string, created_at: string) => ({
       ...row,
-      ...{ delivery_id: meeting_id, meeting_id, created_at, state: 'failed', reason: 'exhausted' },
+      delivery_id: meeting_id,
+      meeting_id,
+      created_at,
+      state: 'failed',
+      reason: 'exhausted',
     });
     let newest = [foundIn('newer', '2025-06-01T00:00:00.000Z')];
     const asked: number[] = [];

@@ -98,13 +98,11 @@ const NO_VIEW = /^\/(docs|api|metrics|openapi\.json)(\/|$)/;
 
 /** Gives every link to a view the prefix, because a browser may open a link in a new tab. */
 function prefixLinks(): void {
-  const { vnode: onMade } = options;
   options.vnode = (made) => {
     const props = made.props as { href?: unknown };
     const { href } = props;
     if (made.type === 'a' && typeof href === 'string' && /^\/(?!\/)/.test(href) && !NO_VIEW.test(href))
       props.href = BASE + href;
-    onMade?.(made);
   };
 }
 
