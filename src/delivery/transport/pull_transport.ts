@@ -29,8 +29,8 @@ const READ_MS_MAX = 1_000;
 /** The longest pause between two pulls of a machine that still counts as connected. */
 const CONNECTED_MS = 10_000;
 /**
- * How often the keys and sessions of pulls are checked, so that a pull ends within a second after its key expires. A revoked key ends its pulls at once: on the node that revoked the key, and on every other node as soon as
- * it reads the revocation.
+ * How often the keys and sessions of pulls are checked, so that a pull ends within a second after its key expires. A
+ * revoked key ends its pulls at once, and on other nodes as soon as they read the revocation.
  */
 const JUDGE_MS = 900;
 
