@@ -6,6 +6,7 @@ import { connect, type Socket } from 'node:net';
 import { before, describe, test, type TestContext } from 'node:test';
 import type { RegisteredInstance, Session } from '@convoke/sdk';
 import { PROBLEMS, type ProblemCode } from '../../src/domain/problem.ts';
+import { EARLIER_MAX } from '../../src/domain/rotation.ts';
 import {
   type Answer,
   assertProblem,
@@ -94,6 +95,12 @@ describe('every code that a caller can bring about:', { concurrency: true }, () 
       await service.request('DELETE', `/api/v1/instances/${instance_id}/`);
       const { delivery_id } = await service.settled(sent);
       return service.post(`/api/v1/deliveries/${delivery_id}/retry/`);
+    },
+    overlaps_in_progress: async () => {
+      const { instance_id } = await service.register({ webhook_url: WEBHOOK_URL });
+      const rotate = () => service.post(`/api/v1/instances/${instance_id}/rotate-secret/`, {});
+      for (let i = 0; i < EARLIER_MAX; i++) assert.equal((await rotate()).status, 200);
+      return rotate();
     },
     encryption_key_given: () => service.post('/api/v1/encryption/reencrypt/'),
     backup_does_not_exist: () => service.get('/api/v1/backups/none/'),
