@@ -42,12 +42,12 @@ export function RegisterDialog({ onClose }: { onClose: () => void }): JSX.Elemen
   };
 
   if (registered !== null) {
-    const show = (query?: Record<string, string>): void => {
+    const show = (query: Record<string, string>): void => {
       onClose();
       go(addressOf(['instances', registered.instance_id], query));
     };
-    if (way === 'pull') return <WaitingDialog registered={registered} onClose={show} />;
-    return <AgainDialog onClose={show} onRotate={() => show({ rotate: '' })} />;
+    if (way === 'pull') return <WaitingDialog registered={registered} onClose={() => show({})} />;
+    return <AgainDialog onClose={() => show({})} onRotate={() => show({ rotate: '' })} />;
   }
   return (
     <Dialog title="Register an instance" onClose={onClose}>
