@@ -107,7 +107,7 @@ export const SETTINGS = {
   retention_messages: setting(
     duration('1s', '3650d'),
     '30d',
-    'How long messages are kept. A message with a pending delivery always stays.',
+    'How long messages are kept. A message stays as long as a delivery of it, also a settled one: to remove messages sooner, shorten retention-deliveries too.',
   ),
   retention_audit: setting(
     duration('1d', '36500d'),
