@@ -267,6 +267,11 @@ interface MakeDialogProps {
   onMade: () => void;
 }
 
+const KEY_LOST =
+  'The service does not respond, so there may be a key whose token nobody saw. Make another one, and revoke that one.';
+const FIRST_LOST =
+  'The service does not respond, so it may have made the key, and nobody saw its token. Try again. If the service asks for a key then, stop it, and make another key with convoke keys create --scope admin --data and the directory of its data.';
+
 function MakeDialog({ is_first, onClose, onMade }: MakeDialogProps): JSX.Element {
   const [name, setName] = useState('');
   const [scopes, setScopes] = useState<readonly Scope[]>(is_first ? ['admin'] : ['instance', 'send']);
@@ -300,7 +305,7 @@ function MakeDialog({ is_first, onClose, onMade }: MakeDialogProps): JSX.Element
   const submit = (): Promise<void> => (is_first ? changingSession(make) : make());
   return (
     <Dialog title={is_first ? 'The first key' : 'Make a key'} onClose={onClose}>
-      <Form action="Make the key" onSubmit={submit}>
+      <Form action="Make the key" when_lost={is_first ? FIRST_LOST : KEY_LOST} onSubmit={submit}>
         {is_first && <p>From now on every request needs a key. The first key must be an admin key without an end.</p>}
         <TextField label="Name" value={name} onChange={setName} placeholder="laptop of Anna" />
         <fieldset class="checks">
