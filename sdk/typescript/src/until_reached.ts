@@ -16,8 +16,8 @@ export interface UntilReachedOptions {
 /**
  * Repeats a call while Convoke cannot be reached, does not respond in time, or is too busy, and while something else
  * responds in its place. The first pause is 0.1 s, and each further pause is twice as long. In the first minute without
- * a connection a pause is at most 0.5 s, otherwise at most 5 s. If Convoke asks for a longer pause, that pause is used, up to a minute.
- * Only for calls that may be carried out twice.
+ * a connection a pause is at most 0.5 s, otherwise at most 5 s. If Convoke asks for a longer pause, that pause is used,
+ * up to a minute. Only for calls that may be carried out twice.
  *
  * @throws ConvokeError when the call is refused
  */
