@@ -159,6 +159,15 @@ const LATE: Late[] = [
   },
 ];
 
+/** From now on the service says that it has this version. */
+async function answerAs(page: Page, version: string): Promise<void> {
+  await page.route('**/api/v1/session/', async (route) => {
+    const response = await route.fetch();
+    const found = (await response.json()) as object;
+    await route.fulfill({ response, json: { ...found, version } });
+  });
+}
+
 describe('a session on a page', { concurrency: 3 }, () => {
   test('takes its notices with it, also those that can be undone and those of answers that come later', async (t) => {
     const service = await startService(t);
@@ -483,11 +492,7 @@ describe('a session on a page', { concurrency: 3 }, () => {
       await hide(true);
       await page.getByText('Connecting', { exact: true }).waitFor();
       await service.stop();
-      await page.route('**/api/v1/session/', async (route) => {
-        const response = await route.fetch();
-        const found = (await response.json()) as object;
-        await route.fulfill({ response, json: { ...found, version: '9.9.9' } });
-      });
+      await answerAs(page, '9.9.9');
       await service.restart({});
       await hide(false);
       await page.getByText('Convoke 9.9.9 runs now').waitFor();
@@ -500,11 +505,7 @@ describe('a session on a page', { concurrency: 3 }, () => {
     await visitor.visit(url, { path: '/instances', allowed: /Failed to load resource/ }, async (page) => {
       await isLive(page);
       await service.stop();
-      await page.route('**/api/v1/session/', async (route) => {
-        const response = await route.fetch();
-        const found = (await response.json()) as object;
-        await route.fulfill({ response, json: { ...found, version: '9.9.9' } });
-      });
+      await answerAs(page, '9.9.9');
       await service.restart({});
       await page.getByText('Convoke 9.9.9 runs now').waitFor();
       await page.getByRole('button', { name: 'Load the page again' }).click();

@@ -7,32 +7,14 @@ import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { test } from 'node:test';
 import { PLANTED_BUGS } from './planted.ts';
+import { FIRST_SEED, make, promisesHold } from './promises.ts';
 import { run } from './run.ts';
-import { sqliteOperations } from './sqlite_operations.ts';
-import { World, type WorldOptions } from './world.ts';
 
-/** simulation.slow.ts has more worlds of these three kinds. */
-const WORLDS = 50;
-const SQLITE_WORLDS = 15;
-const CLUSTERS = 15;
 /** How many worlds of each other kind. */
 const KIND_WORLDS = 8;
 
-const make = (seed: number, options?: WorldOptions): World => new World(seed, options);
-/**
- * Each run has the same worlds, so that a failed run means a change of the code. `npm run simulate` makes new worlds.
- */
-const FIRST_SEED = 1;
-
-test('the promises hold in every world', async () => {
-  const { finding } = await run(make, FIRST_SEED, WORLDS, { cluster: false });
-  assert.equal(finding, null);
-});
-
-test('the promises hold where several nodes share a store', async () => {
-  const { finding } = await run(make, FIRST_SEED, CLUSTERS, { cluster: true });
-  assert.equal(finding, null);
-});
+// simulation.slow.ts has more worlds of these three kinds.
+promisesHold({ with_one_node: 50, with_several_nodes: 15, on_sqlite: 15 });
 
 for (const cluster of [false, true]) {
   test(`the promises hold for machines that pull, ${cluster ? 'from several nodes' : 'from one node'}`, async () => {
@@ -92,11 +74,6 @@ test('what was dropped in flight and queued again is pushed again, and ends: wor
 test('agents that answer each other do not stop without the guard', async () => {
   const { finding } = await run(make, FIRST_SEED, 2, { at_once: 1, cluster: false, kind: 'talking', guard: 'off' });
   assert.equal(finding?.violation, 'the agents do not stop');
-});
-
-test('the promises hold on SQLite', async () => {
-  const { finding } = await run(make, FIRST_SEED, SQLITE_WORLDS, { operations: sqliteOperations });
-  assert.equal(finding, null);
 });
 
 test('a seed is a world, to the letter', async () => {
