@@ -29,14 +29,23 @@ describe('a delivery', { concurrency: 2 }, () => {
       assert.match(await markOf(2).innerText(), /its attempt is in progress, or it waits behind earlier messages/);
       // Five failures in a row make an instance down. A retry by hand does not wait. After each further failure the
       // instance is left alone for longer, at last for minutes: so long the test may take.
-      for (let attempts = 2; attempts <= 10; attempts++) {
-        clock.jump(2 * BACKOFF_MAX_MS);
+      const fail = async (attempts: number): Promise<void> => {
         await service.post(`/api/v1/deliveries/${delivery_id}/retry/`);
         await service.attempted(first, attempts);
+      };
+      for (let attempts = 2; attempts <= 10; attempts++) {
+        clock.jump(2 * BACKOFF_MAX_MS);
+        await fail(attempts);
       }
       // The mark of the second message changes, although nothing happens to this message itself.
       await markOf(2).locator('.mark-held').waitFor();
       assert.match(await markOf(2).innerText(), /waiting until \S+ is tried again/);
+      // The page reads the deliveries when the back-off has just ended. No event says that the instance backs off again.
+      clock.jump(2 * BACKOFF_MAX_MS);
+      await service.request('PATCH', '/api/v1/meetings/m/', { body: { hop_limit: 9 } });
+      await markOf(2).locator('.mark-waiting').waitFor();
+      await fail(11);
+      await markOf(2).locator('.mark-held').waitFor();
       assert.deepEqual(await seriousIn(page), []);
       await page.goto(`${service.url}/deliveries/${delivery_id}`);
       await page.locator('.status-line .mark-held').waitFor();

@@ -88,6 +88,8 @@ export class Conversation {
   is_followed = true;
   readonly #meeting_id: string;
   #changed = UNCHANGED;
+  /** The messages whose deliveries are being read. An event during the read may be newer than what arrives. */
+  #reading = UNCHANGED;
   #newest_seq = 0;
   /** The most messages that a request asks for. */
   #page = PAGE;
@@ -112,22 +114,30 @@ export class Conversation {
   /** Remembers the change that an event reports, for the next refresh. */
   note({ name, meeting_id, instance_id, delivery_id, sent }: FeedEvent): void {
     if (name === 'gap') return this.#isStale(ALL_CHANGED, Infinity);
-    if (name.startsWith('instance.')) for (const { seq } of this.#pendingFor(instance_id)) this.#isStale(one(seq), 0);
+    if (name.startsWith('instance.')) this.#waitsOfAreStale(instance_id);
     if (meeting_id !== this.#meeting_id && meeting_id !== null) return;
     if (sent?.name === 'message.accepted') this.#isStale(one(sent.data.seq), sent.data.seq);
-    else if (sent?.name === 'delivery.attempted') this.#isStale(one(sent.data.seq), 0);
-    else if (name === 'delivery.settled' || name === 'delivery.queued') {
+    else if (sent?.name === 'delivery.attempted') {
+      this.#isStale(one(sent.data.seq), 0);
+      // After a failure an instance that is down backs off again.
+      if (sent.data.state !== 'delivered') this.#waitsOfAreStale(sent.data.instance_id);
+    } else if (name === 'delivery.settled' || name === 'delivery.queued') {
       const [known] = this.#which((delivery) => delivery.delivery_id === delivery_id);
       this.#isStale(known === undefined ? ALL_CHANGED : one(known.seq), 0);
     } else if (name === 'meeting.changed') this.#isStale(ALL_CHANGED, 0);
   }
 
   /**
-   * Whether the stretch has a pending delivery to the instance. When the instance changes, the reason for which that
-   * delivery waits may change too, and no event says so.
+   * Whether the stretch has a pending delivery to the instance, or may have one when what it reads now has arrived.
+   * When the instance changes, the reason for which that delivery waits may change too, and no event says so.
    */
   isPendingFor(instance_id: string | null | undefined): boolean {
-    return this.#pendingFor(instance_id).length > 0;
+    return this.#reading !== UNCHANGED || this.#pendingFor(instance_id).length > 0;
+  }
+
+  #waitsOfAreStale(instance_id: string | null | undefined): void {
+    this.#isStale(this.#reading, 0);
+    for (const { seq } of this.#pendingFor(instance_id)) this.#isStale(one(seq), 0);
   }
 
   #pendingFor(instance_id: string | null | undefined): Delivery[] {
@@ -278,8 +288,13 @@ export class Conversation {
   }
 
   async #readDeliveries(changed: Changed): Promise<void> {
-    const found = await this.#deliveriesOf(this.stretch.value.lines ?? [], changed);
-    if (found.size > 0) this.#show({}, found);
+    this.#reading = changed;
+    try {
+      const found = await this.#deliveriesOf(this.stretch.value.lines ?? [], changed);
+      if (found.size > 0) this.#show({}, found);
+    } finally {
+      this.#reading = UNCHANGED;
+    }
   }
 
   #show(changes: Partial<Stretch>, more: Found = new Map()): void {
