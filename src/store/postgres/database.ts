@@ -197,7 +197,8 @@ export class Database {
       return await Connection.open(this.#url);
     } catch (error) {
       this.#open--;
-      this.#serveNext();
+      // If each of them tried in turn, the last would wait for the sum of their times.
+      for (const { reject } of this.#waiting.splice(0)) reject(error);
       throw error;
     }
   }
@@ -205,6 +206,11 @@ export class Database {
   #giveBack(connection: Connection): void {
     if (connection.is_lost || this.#closed) {
       this.#open--;
+      // They are probably lost too, without knowing it.
+      for (const idle of this.#idle.splice(0)) {
+        this.#open--;
+        idle.destroy();
+      }
       if (!connection.is_lost) void connection.close().catch(() => {});
       this.#serveNext();
       return;

@@ -1,4 +1,5 @@
 /** Connections to PostgreSQL, and what their failures mean. */
+import { setTimeout as pause } from 'node:timers/promises';
 import pg from 'pg';
 import { parseDatabaseUrl } from '../../../domain/database_url.ts';
 import { StoreError } from '../../store_error.ts';
@@ -6,6 +7,18 @@ import { BatchMessage, type BatchValue } from './batch_message.ts';
 
 /** How long making a connection may take. */
 const CONNECT_MS_MAX = 2_500;
+/** How long a statement may take when its caller names no time. The server itself ends it after 30 s. */
+const ANSWER_MS_MAX = 35_000;
+/**
+ * How often a node that waits for an answer asks the server, on a new connection, whether it still works on the
+ * statement. A server that vanished closes no connection, and some statements take long: only the server can tell.
+ */
+const ASK_EVERY_MS = 3_000;
+/** The server already says that it is idle while its answer is on its way. */
+const ON_ITS_WAY_MS = 500;
+const IS_WORKING = "SELECT 1 FROM pg_stat_activity WHERE pid = $1 AND state NOT LIKE 'idle%'";
+/** The code of a server that has no free connection. */
+const NO_CONNECTION_FREE = '53300';
 
 /**
  * The settings of every session:
@@ -96,13 +109,15 @@ const taken_last = new Map<string, number>();
 /** One connection. After a ConnectionLost it cannot be used any more. */
 export class Connection {
   readonly #client: pg.Client;
+  readonly #url: string;
   #batch_message = new BatchMessage();
   /** Whether the socket has written the last message. Only then the next message may use the same memory. */
   #is_written = true;
   #lost: ConnectionLost | null = null;
 
-  private constructor(client: pg.Client) {
+  private constructor(client: pg.Client, url: string) {
     this.#client = client;
+    this.#url = url;
   }
 
   /**
@@ -138,7 +153,7 @@ export class Connection {
       application_name: 'convoke',
       types: TYPES,
     });
-    const connection = new Connection(client);
+    const connection = new Connection(client, url);
     client.on('error', (error) => connection.#lose(error));
     client.on('end', () => connection.#lose(new Error('the connection was closed')));
     try {
@@ -172,7 +187,7 @@ export class Connection {
   }
 
   /** @throws StoreError, ConnectionLost; the server's own error when the statement is wrong */
-  query<Row>(text: string, values: Values = [], ms_max = 35_000): Promise<Result<Row>> {
+  query<Row>(text: string, values: Values = [], ms_max = ANSWER_MS_MAX): Promise<Result<Row>> {
     return this.#run(ms_max, () => this.#client.query({ name: nameOf(text), text, values: values as unknown[] }));
   }
 
@@ -202,6 +217,8 @@ export class Connection {
     ask: () => Promise<{ rows: unknown[]; rowCount: number | null }>,
   ): Promise<Result<Row>> {
     if (this.#lost !== null) throw this.#lost;
+    let is_answered = false;
+    const asking = setInterval(() => void this.#loseUnlessWorking(() => is_answered), ASK_EVERY_MS);
     try {
       const { rows, rowCount } = await this.#within(ms_max, ask());
       return { rows: rows as Row[], changes: rowCount ?? 0 };
@@ -209,6 +226,33 @@ export class Connection {
       const failure = storeErrorOf(error);
       if (failure instanceof ConnectionLost) this.destroy();
       throw failure;
+    } finally {
+      clearInterval(asking);
+      is_answered = true;
+    }
+  }
+
+  async #loseUnlessWorking(isAnswered: () => boolean): Promise<void> {
+    if (await this.#isWorking()) return;
+    await pause(ON_ITS_WAY_MS);
+    if (isAnswered()) return;
+    this.#lose(new Error('the server does not answer, or no longer knows the statement'));
+    this.destroy();
+  }
+
+  /** Whether the server still works on the statement of this connection, as far as the server can be asked. */
+  async #isWorking(): Promise<boolean> {
+    let other: Connection | null = null;
+    try {
+      other = await Connection.#openOne(this.#url, '', false);
+      const { processID } = this.#client as unknown as { processID: number };
+      const { rows } = await other.#within(CONNECT_MS_MAX, other.#client.query(IS_WORKING, [processID]));
+      return rows.length > 0;
+    } catch (error) {
+      const failure = storeErrorOf(error);
+      return !(failure instanceof ConnectionLost) || failure.code === NO_CONNECTION_FREE;
+    } finally {
+      other?.destroy();
     }
   }
 
