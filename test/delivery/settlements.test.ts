@@ -6,7 +6,7 @@ import { Partitions } from '../../src/delivery/cluster/partitions.ts';
 import { Recipient } from '../../src/delivery/lanes/recipient.ts';
 import { type Instance, NO_HEALTH } from '../../src/domain/instance.ts';
 import { type Linger, NO_LINGER } from '../../src/store/linger.ts';
-import type { DeliverySettlement, HealthSettlement } from '../../src/store/contract/deliveries.ts';
+import type { DeliverySettlement, HealthSettlement, LockedRows } from '../../src/store/contract/deliveries.ts';
 import type { Store } from '../../src/store/store.ts';
 import { VirtualClock } from '../support/virtual_clock.ts';
 
@@ -19,19 +19,27 @@ function settlements(settle?: Linger) {
   const clock = new VirtualClock();
   const written: { at: number; count: number }[] = [];
   const healths: string[][] = [];
+  /** The delivery ids of each batch, with the counts of their attempts. */
+  const batches: string[][] = [];
+  const failures: unknown[] = [];
+  /** The rows that somebody else has locked. */
+  const locked: LockedRows = { deliveries: [], instance_ids: [] };
   const store = {
     lingers: settle && { ...NO_LINGER, settle },
     deliveries: {
       async settle(deliveries: DeliverySettlement[], of_instances: HealthSettlement[]) {
         written.push({ at: clock.now(), count: deliveries.length });
         healths.push(of_instances.map(({ instance_id }) => instance_id));
+        batches.push(deliveries.map(({ delivery_id, attempt_count }) => `${delivery_id} ${attempt_count}`));
         await new Promise<void>((resolve) => clock.after(WRITE_MS, resolve));
+        const is_any = locked.deliveries.length + locked.instance_ids.length > 0;
+        return is_any ? structuredClone(locked) : null;
       },
     },
   } as unknown as Store;
-  const it = new Settlements(clock, store, { storageFailed: assert.fail }, () => {});
+  const it = new Settlements(clock, store, { storageFailed: (error) => failures.push(error) }, () => {});
   let number = 0;
-  const add = (count: number): void => {
+  const add = (count: number, changes: Partial<DeliverySettlement> = {}): void => {
     for (let i = 0; i < count; i++) {
       it.add({
         delivery_id: `dlv_${number++}`,
@@ -45,6 +53,7 @@ function settlements(settle?: Linger) {
         aside: false,
         settled_at: 0,
         epoch: 0,
+        ...changes,
       });
     }
   };
@@ -55,7 +64,7 @@ function settlements(settle?: Linger) {
       await clock.advance(1);
     }
   };
-  return { it, clock, written, healths, add, come };
+  return { it, clock, written, healths, batches, failures, locked, add, come };
 }
 
 test('while many arrive, batches linger as the store wants; control: without lingering there are many more', async () => {
@@ -171,4 +180,55 @@ test('a flush writes the health of every instance that changed before it', async
     healths.map((ids) => ids.length),
     [500, 500, 200],
   );
+});
+
+test('a result whose row is locked holds up no other; it is tried with every batch, before later results of its delivery', async () => {
+  const { it, clock, batches, failures, locked, add } = settlements();
+  const clear = (): void => void locked.deliveries.splice(0);
+  locked.deliveries.push({ delivery_id: 'dlv_0', instance_id: 'held' });
+  add(2, { state: 'pending' });
+  await clock.advance(3 + WRITE_MS);
+  assert.deepEqual(batches.splice(0), [['dlv_0 1', 'dlv_1 1']]);
+  assert.equal(it.unsettled, 1);
+
+  let flushed = '';
+  void it.flush().then(() => (flushed += 'all '));
+  void it.flush('held').then(() => (flushed += 'held '));
+  void it.flush('another').then(() => (flushed += 'another '));
+  await clock.settle();
+  assert.equal(flushed, 'another ', 'only who needs this row waits for it');
+
+  add(1, { delivery_id: 'dlv_0', attempt_count: 2 });
+  add(1);
+  await clock.advance(3 + WRITE_MS);
+  assert.deepEqual(batches.splice(0), [['dlv_0 1', 'dlv_0 2', 'dlv_3 1']]);
+  assert.equal(it.unsettled, 2);
+  assert.equal(failures.length, 1, 'said once');
+
+  clear();
+  await clock.advance(600);
+  assert.deepEqual(batches.splice(0), [['dlv_0 1', 'dlv_0 2']]);
+  assert.equal(flushed, 'another all held ');
+  assert.equal(it.unsettled, 0);
+  await clock.advance(5_000);
+  assert.deepEqual(batches, [], 'nothing is written twice');
+});
+
+test('the health of an instance whose row is locked is tried again until it is written', async () => {
+  const { it, clock, healths, locked } = settlements();
+  const [one, other] = recipients(clock, 2) as [Recipient, Recipient];
+  locked.instance_ids.push(one.instance_id);
+  it.markDirty(one);
+  it.markDirty(other);
+  await clock.advance(3 + WRITE_MS);
+  assert.deepEqual(
+    [one, other].map(({ registration }) => registration.health_dirty),
+    [true, false],
+  );
+  const all = it.flushAll();
+  locked.instance_ids.splice(0);
+  await clock.advance(600);
+  await all;
+  assert.deepEqual(healths, [['i0', 'i1'], ['i0']]);
+  assert.equal(one.registration.health_dirty, false);
 });

@@ -1048,7 +1048,7 @@ export class Checker {
   }
 
   /** Checks that the result of an attempt that began in an earlier term changes nothing. */
-  watchSettling(node: number, settlements: readonly DeliverySettlement[], settle: () => void): void {
+  watchSettling<Result>(node: number, settlements: readonly DeliverySettlement[], settle: () => Result): Result {
     const stale = settlements.flatMap(({ delivery_id, reason, epoch }) => {
       const track = this.#tracks.get(delivery_id);
       // A delivery that is superseded or expires needs no attempt of this node, so its term is the epoch of the
@@ -1059,11 +1059,12 @@ export class Checker {
       if (term === this.#termOf(track.lane.machine.instance_id)) return [];
       return [{ track, before: this.#stored(delivery_id) }];
     });
-    settle();
+    const result = settle();
     for (const { track, before } of stale) {
       if (this.#stored(track.delivery_id) !== before)
         this.fail(`message ${track.sent.label} to ${track.lane.machine.instance_id}: a stale settlement landed`);
     }
+    return result;
   }
 
   /**

@@ -122,7 +122,7 @@ export class ModelCluster {
       deliveries: {
         ...deliveries,
         settle: (settled, healths) => {
-          deliveries.settle(
+          return deliveries.settle(
             settled.filter(({ delivery_id, epoch }) => {
               const instance_id = this.#store.instanceOf(delivery_id);
               return instance_id !== null && epoch === this.epochOf(instance_id);

@@ -787,6 +787,7 @@ export class ModelStore implements StoreOperations {
         if (instance.webhook_url === webhook_url) this.#change(instance_id, health);
         if (gone_as_of === instance.updated_at) this.#change(instance_id, { webhook_enabled: false });
       }
+      return null;
     },
     loadLanes: (requests) =>
       requests.map((lane) => {

@@ -622,8 +622,9 @@ export class World {
         settle: (...[deliveries, healths]: Parameters<typeof settle>) => {
           this.checker.checkSpent(deliveries, healths);
           this.checker.checkLeftOut(deliveries);
-          settle(deliveries, healths);
+          const locked = settle(deliveries, healths);
           this.checker.checkReplied(deliveries);
+          return locked;
         },
       },
     };

@@ -43,7 +43,7 @@ export async function readForHead<Read>(
   // Also false when the recipient was dropped meanwhile, because then the head of the lane must leave memory.
   const isCurrent = (): boolean => lane.generation === generation && !recipient.dropped;
   try {
-    await settlements.flush();
+    await settlements.flush(recipient.instance_id);
     const found = await read();
     lane.end();
     recipient.loads--;

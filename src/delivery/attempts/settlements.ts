@@ -1,5 +1,6 @@
 import { type Linger, NO_LINGER, LingerTimer } from '../../store/linger.ts';
-import type { DeliverySettlement, HealthSettlement } from '../../store/contract/deliveries.ts';
+import type { DeliverySettlement, HealthSettlement, LockedRows } from '../../store/contract/deliveries.ts';
+import { StoreError } from '../../store/store_error.ts';
 import type { Store } from '../../store/store.ts';
 import type { Clock, Timer } from '../clock.ts';
 import type { Observer } from '../events.ts';
@@ -21,6 +22,14 @@ const INSTANCES_MAX = 500;
  */
 const SUCCESS_LINGER_MS = 1_000;
 const RETRY_MS = 500;
+/** How often results are tried again whose rows another session of the database has locked. */
+const LOCKED_AGAIN_MS = 500;
+
+const rowsLocked = (): StoreError =>
+  new StoreError(
+    'ROWS_LOCKED',
+    "Another session of the database has locked rows of deliveries or instances for over a second. Their results are kept, and written when the session ends its transaction; the other results are written now. SELECT pid, state, query FROM pg_stat_activity WHERE xact_start < now() - interval '1 second' shows the session.",
+  );
 
 /**
  * The results of attempts for deliveries and instances, until they are on disk. Nothing is dropped: when the storage
@@ -35,17 +44,20 @@ export class Settlements {
   #instances = new Set<Recipient>();
   /** Instances whose only change is the time of their last success. */
   readonly #succeeded = new Set<Recipient>();
+  /** What the last batch could not write, because its rows were locked. Each batch tries it again, in the same order. */
+  #locked: { deliveries: DeliverySettlement[]; instances: Set<Recipient>; instance_ids: Set<string> } = nothingLocked();
   #writing: Promise<void> | null = null;
   #writing_count = 0;
   /**
-   * How many changes were added, and how many of them are on disk. Changes are written in the order in which they were
-   * added, so two numbers are enough.
+   * How many changes were added, and how many of them are on disk or in `#locked`. Changes are written in the order in
+   * which they were added, so two numbers are enough.
    */
   #added = { deliveries: 0, instances: 0 };
   #written = { deliveries: 0, instances: 0 };
   readonly #linger_timer = new LingerTimer();
   readonly #linger: Linger;
   #timer: Timer | null = null;
+  #locked_timer: Timer | null = null;
 
   constructor(clock: Clock, store: Store, observer: Pick<Observer, 'storageFailed'>, onWritten: () => void) {
     this.#clock = clock;
@@ -57,7 +69,7 @@ export class Settlements {
 
   /** Settlements that are not on disk yet. */
   get unsettled(): number {
-    return this.#deliveries.length + this.#writing_count;
+    return this.#deliveries.length + this.#locked.deliveries.length + this.#writing_count;
   }
 
   add(settlement: DeliverySettlement): void {
@@ -97,10 +109,23 @@ export class Settlements {
   /**
    * Resolves when everything that was added so far is on disk. Does not wait for later additions: under load, additions
    * never end.
+   *
+   * @param of_instance does not wait for the locked rows of other instances than this one
    */
-  async flush(): Promise<void> {
+  async flush(of_instance: string | null = null): Promise<void> {
     const { deliveries, instances } = this.#added;
     while (this.#written.deliveries < deliveries || this.#written.instances < instances) {
+      this.#writing ??= this.#write();
+      await this.#writing;
+    }
+    const isLocked = (): boolean => {
+      const { instance_ids } = this.#locked;
+      return of_instance === null ? instance_ids.size > 0 : instance_ids.has(of_instance);
+    };
+    while (isLocked()) {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      this.#clock.after(LOCKED_AGAIN_MS, resolve);
+      await promise;
       this.#writing ??= this.#write();
       await this.#writing;
     }
@@ -136,14 +161,22 @@ export class Settlements {
   async #write(): Promise<void> {
     this.#timer?.cancel();
     this.#timer = null;
+    this.#locked_timer?.cancel();
+    const again = this.#locked;
     const deliveries = this.#deliveries.splice(0, BATCH_MAX);
     const instances = this.#takeInstances();
-    this.#writing_count = deliveries.length;
-    this.#linger_timer.onFlush(deliveries.length, this.#clock.now());
+    const added = { deliveries: deliveries.length, instances: instances.size };
+    // The earlier result of a delivery comes first.
+    deliveries.unshift(...again.deliveries);
+    for (const instance of again.instances) instances.add(instance);
+    this.#writing_count = added.deliveries;
+    this.#linger_timer.onFlush(added.deliveries, this.#clock.now());
     for (;;) {
       try {
         // Each try writes the current health: between two tries, a new registration may have ended a back-off.
-        await this.#store.deliveries.settle(deliveries, healthSettlementsOf(instances));
+        const locked = await this.#store.deliveries.settle(deliveries, healthSettlementsOf(instances));
+        if (locked !== null && again.instance_ids.size === 0) this.#observer.storageFailed(rowsLocked());
+        this.#locked = locked === null ? nothingLocked() : lockedOf(locked, deliveries, instances);
         break;
       } catch (error) {
         this.#observer.storageFailed(error);
@@ -152,16 +185,35 @@ export class Settlements {
     }
     for (const instance of instances) {
       if (this.#instances.has(instance) || this.#succeeded.has(instance)) continue;
+      if (this.#locked.instances.has(instance)) continue;
       instance.registration.health_dirty = false;
       instance.registration.gone_as_of = null;
     }
-    this.#written.deliveries += deliveries.length;
-    this.#written.instances += instances.size;
+    this.#written.deliveries += added.deliveries;
+    this.#written.instances += added.instances;
     this.#writing_count = 0;
     this.#writing = null;
     if (this.#deliveries.length > 0 || this.#instances.size > 0) this.#schedule();
+    if (this.#locked.instance_ids.size > 0) {
+      this.#locked_timer = this.#clock.after(LOCKED_AGAIN_MS, () => void (this.#writing ??= this.#write()));
+    }
     this.#onWritten();
   }
+}
+
+function nothingLocked() {
+  return { deliveries: [], instances: new Set<Recipient>(), instance_ids: new Set<string>() };
+}
+
+/** The part of a batch whose rows are locked. */
+function lockedOf(locked: LockedRows, deliveries: readonly DeliverySettlement[], instances: Iterable<Recipient>) {
+  const delivery_ids = new Set(locked.deliveries.map(({ delivery_id }) => delivery_id));
+  const instance_ids = new Set(locked.instance_ids);
+  return {
+    deliveries: deliveries.filter(({ delivery_id }) => delivery_ids.has(delivery_id)),
+    instances: new Set([...instances].filter(({ instance_id }) => instance_ids.has(instance_id))),
+    instance_ids: new Set([...locked.instance_ids, ...locked.deliveries.map(({ instance_id }) => instance_id)]),
+  };
 }
 
 /**

@@ -91,7 +91,7 @@ export class LaneLoader {
     const reads = recipient.goes_first ? this.#first_reads : this.#reads;
     const read = () => reads.add({ instance_id: recipient.instance_id, meeting_id, after_seq, limit }, 1);
     backlog.is_unsettled = false;
-    void (is_unsettled ? this.#settlements.flush().then(read) : read()).then(
+    void (is_unsettled ? this.#settlements.flush(recipient.instance_id).then(read) : read()).then(
       (rows) => {
         lane.end();
         recipient.loads--;

@@ -75,7 +75,7 @@ export class Registrations {
     const { version, health, may_need_reset, gone_as_of } = registration;
     // The results of attempts are written first. Only a row that is read afterwards shows whether somebody has reset
     // the back-off or switched the instance on since.
-    const written = may_need_reset || gone_as_of !== null ? this.#settlements.flush() : Promise.resolve();
+    const written = may_need_reset || gone_as_of !== null ? this.#settlements.flush(instance_id) : Promise.resolve();
     const reads = recipient.goes_first ? this.#first_reads : this.#reads;
     void written
       .then(() => reads.add(instance_id, 1))

@@ -100,7 +100,7 @@ export class Retries {
     // From here on `schedule` may note a delivery that becomes due; the end of the read keeps that note.
     recipient.aside_due_at = null;
     try {
-      await this.#settlements.flush();
+      await this.#settlements.flush(recipient.instance_id);
       const limit = this.#memory.isFull ? 1 : LANE_PAGE;
       const now = this.#clock.now();
       const page = this.#read(recipient, generation, now, limit);

@@ -68,6 +68,12 @@ export interface HealthSettlement extends InstanceHealth {
   epoch: number;
 }
 
+/** Rows that another session of the database has locked. */
+export interface LockedRows {
+  deliveries: { delivery_id: string; instance_id: string }[];
+  instance_ids: string[];
+}
+
 export interface DeliveryRow {
   delivery_id: string;
   message_id: string;
@@ -187,8 +193,10 @@ export interface DeliveryStore {
    * that has expired in the table meanwhile, writes the result of the last attempt: see `lateEnd`. In a cluster the
    * partition must still have the epoch of the settlement. So the settlements of a node that lost the partition are
    * ignored.
+   *
+   * @returns what is not written, because somebody else has locked the rows; null when everything is written
    */
-  settle(deliveries: DeliverySettlement[], healths: HealthSettlement[]): Promise<void>;
+  settle(deliveries: DeliverySettlement[], healths: HealthSettlement[]): Promise<LockedRows | null>;
   /**
    * The next page of each lane, in the order of seq. A page is shorter than its limit at the end of the lane, or when
    * its deliveries reach LANE_PAGE_CHARS_MAX.

@@ -252,10 +252,10 @@ export class Executor {
     const deliveries = calls.flatMap(({ args }) => args[0] as DeliverySettlement[]);
     const healths = calls.flatMap(({ args }) => args[1] as HealthSettlement[]);
     try {
-      await this.#settlement_writer.settle(deliveries, healths);
+      const value = await this.#settlement_writer.settle(deliveries, healths);
       this.#answer(
         calls,
-        calls.map(({ id }) => ({ id })),
+        calls.map(({ id }) => ({ id, value })),
         deliveries.length,
         started_ms,
       );

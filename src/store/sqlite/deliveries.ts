@@ -161,6 +161,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         recipients.forgetAll();
         db.prepare(SWITCH_OFF).run(h.instance_id, h.gone_as_of);
       }
+      return null;
     },
     loadLanes(requests) {
       const load = db.prepare(LOAD_LANE);

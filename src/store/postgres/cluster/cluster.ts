@@ -5,7 +5,7 @@ import { wallNow } from '../../../wall_clock.ts';
 import { StoreError } from '../../store_error.ts';
 import type { NotifySource } from '../writers/message_writer.ts';
 import { NODE_COLUMNS, of } from '../columns.ts';
-import { Connection } from '../connection/connection.ts';
+import { Connection, isLockTimeout } from '../connection/connection.ts';
 import { type Database, type Session, type Statement, statement } from '../database.ts';
 import { ChangeReader } from './change_reader.ts';
 import { REMOVAL } from '../locks.ts';
@@ -350,9 +350,6 @@ export class Cluster implements ClusterStore, NotifySource {
   }
 }
 
-/** The code of an error: a statement waited too long for a lock, and did nothing. */
-const LOCKED = '55P03';
-
 /**
  * Releases or takes partitions. Waits at most a second for a settlement that takes long, because no other node can
  * renew its lease meanwhile. A later renewal does what this one did not.
@@ -362,7 +359,7 @@ async function unlessLocked(session: Session, change: Statement, values: Record<
   try {
     await session.all(change, values);
   } catch (error) {
-    if (!(error instanceof StoreError && error.code === LOCKED)) throw error;
+    if (!isLockTimeout(error)) throw error;
   } finally {
     // Fails only when the connection is lost, and then the next renewal opens another one.
     await session.query('SET lock_timeout = 0').catch(() => {});

@@ -304,6 +304,11 @@ export function isCollision(error: unknown): boolean {
   return error instanceof StoreError && (error.code === '40P01' || error.code === '40001');
 }
 
+/** Whether a statement did nothing, because it waited for a lock for longer than `lock_timeout`. */
+export function isLockTimeout(error: unknown): boolean {
+  return error instanceof StoreError && error.code === '55P03';
+}
+
 /** The detail of an error that one of our functions in the database raised with this code; null for any other error. */
 export function raisedDetail(error: unknown, code: string): string | null {
   return error instanceof pg.DatabaseError && error.code === code ? (error.detail ?? '') : null;
