@@ -14,6 +14,7 @@ import type { Accepted, NewMessage } from '../contract/messages.ts';
 import type { DeliverySettlement, HealthSettlement, LaneRequest } from '../contract/deliveries.ts';
 import type { Quotas } from '../contract/quotas.ts';
 import { StoreError } from '../store_error.ts';
+import { RestoredSchema } from './restored_schema.ts';
 import { MessageWriter } from './writers/message_writer.ts';
 import { Cluster } from './cluster/cluster.ts';
 import type { Connection } from './connection/connection.ts';
@@ -62,6 +63,7 @@ export class Executor {
   readonly #message_writer: MessageWriter;
   readonly #settlement_writer: SettlementWriter;
   readonly #sweeper: Sweeper;
+  readonly #schema: RestoredSchema;
   readonly #accepts: Coalescer;
   readonly #loads: Coalescer;
   readonly #settles: Coalescer;
@@ -71,6 +73,8 @@ export class Executor {
   private constructor(url: string, parts: Parts, port: ThreadPort, now_ms: () => number) {
     this.#parts = parts;
     this.#port = port;
+    const resync = (): void => port.change({ kind: 'resync' });
+    this.#schema = new RestoredSchema(url, resync);
     this.#db = new Database(url, REQUESTS);
     this.#delivery_db = new Database(url, DELIVERY);
     this.#lease_db = new Database(url, LEASE);
@@ -84,7 +88,7 @@ export class Executor {
       (raw) => port.change(raw),
       now_ms,
     );
-    this.#message_writer = new MessageWriter(url, parts.ids, this.#cluster, () => port.change({ kind: 'resync' }));
+    this.#message_writer = new MessageWriter(url, parts.ids, this.#cluster, resync);
     this.#settlement_writer = new SettlementWriter(url, parts.ids, this.#cluster);
     this.#sweeper = new Sweeper(this.#delivery_db, url);
     this.#accepts = new Coalescer((calls) => this.#accept(calls));
@@ -151,7 +155,7 @@ export class Executor {
     const started_ms = performance.now();
     let reply: Reply;
     try {
-      reply = { id: call.id, value: await this.#valueOf(call) };
+      reply = { id: call.id, value: await this.#schema.watch(() => this.#valueOf(call)) };
     } catch (error) {
       reply = { id: call.id, ...failureOf(error) };
     }
@@ -188,7 +192,7 @@ export class Executor {
     const batches = calls.map(({ args }) => args[0] as NewMessage[]);
     const messages = batches.flat();
     try {
-      const accepted = await this.#message_writer.accept(messages);
+      const accepted = await this.#schema.watch(() => this.#message_writer.accept(messages));
       // Waits until the engine has the earlier batches of other nodes. If the engine got these results first, it would
       // see a gap, and the lanes would read these messages from the table.
       await this.#cluster.caughtUp(CATCH_UP_MS_MAX);
@@ -236,8 +240,8 @@ export class Executor {
     const requests = calls.map(({ args }) => args[0] as LaneRequest[]);
     let replies: Reply[];
     try {
-      const pages = await this.#delivery_db.read((session) =>
-        deliveryOperations(session, this.#parts).loadLanes(requests.flat()),
+      const pages = await this.#schema.watch(() =>
+        this.#delivery_db.read((session) => deliveryOperations(session, this.#parts).loadLanes(requests.flat())),
       );
       let at = 0;
       replies = calls.map(({ id }, i) => ({ id, value: pages.slice(at, (at += requests[i]!.length)) }));
@@ -252,7 +256,7 @@ export class Executor {
     const deliveries = calls.flatMap(({ args }) => args[0] as DeliverySettlement[]);
     const healths = calls.flatMap(({ args }) => args[1] as HealthSettlement[]);
     try {
-      const value = await this.#settlement_writer.settle(deliveries, healths);
+      const value = await this.#schema.watch(() => this.#settlement_writer.settle(deliveries, healths));
       this.#answer(
         calls,
         calls.map(({ id }) => ({ id, value })),

@@ -117,7 +117,8 @@ export async function schemaOfDatabase(url: string): Promise<SchemaState> {
   }
 }
 
-async function versionOf(connection: Connection): Promise<{ version: number; steps_known_min: number }> {
+/** The steps that a database has taken; 0 when it has taken none. Its table `schema_version` must exist. */
+export async function versionOf(connection: Connection): Promise<{ version: number; steps_known_min: number }> {
   const { rows } = await connection.query<{ version: number; steps_known_min: number }>(
     'SELECT version, steps_known_min FROM schema_version',
   );

@@ -1,0 +1,68 @@
+/**
+ * A schema that became older while nodes work, because somebody restored a backup of an earlier version. A node that
+ * meets a missing table, column or function does what a node does at its start: it brings the schema up to date, under
+ * the lock that only one node at a time can hold. A step of the schema may always run while nodes work.
+ */
+import pg from 'pg';
+import { StoreError } from '../store_error.ts';
+import { exclusively, migrate, versionOf } from './schema.ts';
+
+/** Undefined table, column, function. */
+const MISSING = new Set(['42P01', '42703', '42883']);
+
+const noSchema = (): StoreError =>
+  new StoreError(
+    'SCHEMA_MISSING',
+    'The tables of Convoke are missing in the database: restore a backup, or, if a restore is running, wait for its end. Convoke makes no new tables while it runs.',
+  );
+
+export class RestoredSchema {
+  readonly #url: string;
+  readonly #onRestored: () => void;
+  #updating: Promise<{ from: number; to: number }> | null = null;
+
+  /** @param onRestored is called when the database was found to be older, and its schema is up to date again */
+  constructor(url: string, onRestored: () => void) {
+    this.#url = url;
+    this.#onRestored = onRestored;
+  }
+
+  /**
+   * Runs a call. When a part of the schema is missing, brings the schema up to date.
+   *
+   * @param run is safe to run again when the database refused one of its statements
+   * @throws StoreError SCHEMA_OLDER when this node has brought the schema up to date: the next try succeeds;
+   * SCHEMA_MISSING when there is no schema; the errors of `migrate`
+   */
+  async watch<T>(run: () => Promise<T>): Promise<T> {
+    try {
+      return await run();
+    } catch (error) {
+      if (!(error instanceof pg.DatabaseError && MISSING.has(error.code ?? ''))) throw error;
+      const { from, to } = await (this.#updating ??= this.#update().finally(() => (this.#updating = null)));
+      if (from < to) {
+        throw new StoreError(
+          'SCHEMA_OLDER',
+          `The database was restored to the older schema ${from}. This node has brought it up to schema ${to}, and reads everything again: try again.`,
+        );
+      }
+      // Another node has brought the schema up to date, or the statement is wrong. Then it fails again.
+      const value = await run();
+      this.#onRestored();
+      return value;
+    }
+  }
+
+  async #update(): Promise<{ from: number; to: number }> {
+    const steps = await exclusively(this.#url, async (connection) => {
+      const { rows } = await connection.query<{ exists: boolean }>(
+        "SELECT to_regclass('schema_version') IS NOT NULL AS exists",
+      );
+      // A start would make a new database here, with another tag in its ids.
+      if (!rows[0]!.exists || (await versionOf(connection)).version === 0) throw noSchema();
+      return migrate(connection);
+    });
+    if (steps.from < steps.to) this.#onRestored();
+    return steps;
+  }
+}
