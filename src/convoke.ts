@@ -50,6 +50,7 @@ import { newNodeId, reachableUrlOf, urlOf } from './node/identity.ts';
 import { Notices } from './node/notices.ts';
 import { engineObserver, expiryObserver, maintenanceObserver, partitionsObserver } from './node/observers.ts';
 import { entryOfStart, logFailure, type Surroundings, warnOfClock, warnOfRefusedUrls } from './node/start.ts';
+import { describeFailure } from './store/thread/own_work.ts';
 import { describeDamaged } from './store/rows/stored_values.ts';
 import { openStore } from './store/open.ts';
 import { DerivedSecrets } from './store/secrets/derived_secrets.ts';
@@ -106,6 +107,7 @@ export async function createConvoke(
       damaged: (damaged) => log.error(damaged, describeDamaged(damaged)),
       changeUnreadable: (error) =>
         log.error({ err: error }, 'a notification of another node could not be read; everything is looked at again'),
+      ownWorkFailed: (work, error) => log.error({ err: error }, describeFailure(work)),
       lost: onStoreLost ?? ((error) => log.error({ err: error }, 'the store is lost: this node can do nothing more')),
     },
     store_thread,

@@ -37,13 +37,15 @@ function following() {
     use: (run: (each: typeof connection) => unknown) => run(connection),
   } as unknown as DedicatedConnection;
   const received: string[] = [];
+  const failures: string[] = [];
   const onChange = (raw: RawChange): void => {
     const change = changeOf(raw);
     received.push(
       change.kind === 'stored' ? `stored ${change.ranges.map(({ first_seq }) => first_seq).join()}` : change.kind,
     );
   };
-  return { reads, received, it: new ChangeReader(line, '0'.repeat(8), () => [1, 2], onChange) };
+  const onFailed = (error: unknown): void => void failures.push(String(error));
+  return { reads, received, failures, it: new ChangeReader(line, '0'.repeat(8), () => [1, 2], onChange, onFailed) };
 }
 
 const settled = () => new Promise<void>((resolve) => setImmediate(resolve));
@@ -79,12 +81,13 @@ test('nobody waits for it for longer than they want', async () => {
   await it.caughtUp(60_000);
 });
 
-test('a batch that cannot be read leads to one scan, which also finds all that was reported until then', async () => {
-  const { reads, received, it } = following();
+test('a batch that cannot be read is reported, and leads to one scan, which also finds all that was reported until then', async () => {
+  const { reads, received, failures, it } = following();
   it.onBatchStored({ first_no: 1, last_no: 1 });
   it.onBatchStored({ first_no: 2, last_no: 2 });
   reads[0]?.fail();
   await settled();
+  assert.deepEqual(failures, ['Error: it is away']);
   assert.deepEqual(received, ['reading', 'resync']);
   it.onBatchStored({ first_no: 3, last_no: 3 });
   reads[1]?.answer();

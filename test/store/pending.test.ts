@@ -38,7 +38,7 @@ const EXPIRE = `UPDATE deliveries SET state = 'failed', reason = 'expired', next
 function sweeperOf(t: TestContext, url: string): Sweeper {
   const db = new Database(url, { connections_max: 4 });
   t.after(() => db.close());
-  return new Sweeper(db, url);
+  return new Sweeper(db, url, (error) => assert.fail(String(error)));
 }
 
 // pending.slow.ts runs four times as many.

@@ -1114,7 +1114,7 @@ describe('an instance that is removed while others send', () => {
 
 describe('a database', () => {
   const openAt = (url: string, keys = POSTGRES_KEYS) =>
-    Executor.open(url, keys, NO_QUOTAS, { answer: () => {}, change: () => {} }, Date.now());
+    Executor.open(url, keys, NO_QUOTAS, { answer: () => {}, change: () => {}, failed: () => {} }, Date.now());
 
   test('is brought up to date by the first node, when many start at once', async (t) => {
     const url = await makeDatabase({ migrated: false });

@@ -12,7 +12,7 @@ import {
 } from '../../src/store/thread/thread_protocol.ts';
 import type { KeySource } from '../../src/store/secrets/data_keys.ts';
 import { openPostgresStore } from '../../src/store/postgres/open.ts';
-import { Executor } from '../../src/store/postgres/executor.ts';
+import { Executor, type ThreadPort } from '../../src/store/postgres/executor.ts';
 import { changeOf, type RawChange } from '../../src/store/postgres/cluster/stored_rows.ts';
 import { openSqliteStore } from '../../src/store/sqlite/open.ts';
 import type { Audited } from '../../src/store/contract/audit.ts';
@@ -83,8 +83,14 @@ export function engineNamed(name: EngineUnderTest['name']): EngineUnderTest {
  * from thread to thread are copied here.
  *
  * @param now_ms the clock with which the store watches the leases of other nodes
+ * @param failed called when work failed that no call waits for
  */
-export async function openPostgresHere(url: string, quotas: Quotas = NO_QUOTAS, now_ms?: () => number): Promise<Store> {
+export async function openPostgresHere(
+  url: string,
+  quotas: Quotas = NO_QUOTAS,
+  now_ms?: () => number,
+  failed: ThreadPort['failed'] = () => {},
+): Promise<Store> {
   const waiting = new Map<number, { call: Call; resolve: (value: unknown) => void; reject: (error: Error) => void }>();
   let last_id = 0;
   let is_closed = false;
@@ -100,6 +106,7 @@ export async function openPostgresHere(url: string, quotas: Quotas = NO_QUOTAS, 
   const port = {
     answer: ({ replies }: Answer) => replies.forEach(settle),
     change: (raw: RawChange) => onChange(changeOf(structuredClone(raw))),
+    failed,
   };
   const executor = await Executor.open(url, POSTGRES_KEYS, quotas, port, Date.now(), now_ms);
   const call = (store: StoreName, method: string, args: unknown[], audited?: Audited): Promise<unknown> => {

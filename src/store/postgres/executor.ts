@@ -10,6 +10,7 @@ import {
   type Reply,
   unpackCall,
 } from '../thread/thread_protocol.ts';
+import { type OwnWork, OwnWorkFailures } from '../thread/own_work.ts';
 import type { Accepted, NewMessage } from '../contract/messages.ts';
 import type { DeliverySettlement, HealthSettlement, LaneRequest } from '../contract/deliveries.ts';
 import type { Quotas } from '../contract/quotas.ts';
@@ -36,10 +37,11 @@ import type { RawChange } from './cluster/stored_rows.ts';
 /** How long the results of an accept wait at most for the earlier batches of other nodes. */
 const CATCH_UP_MS_MAX = 20;
 
-/** Posts the messages of the thread: replies, and changes by other nodes. */
+/** Posts the messages of the thread: replies, changes by other nodes, and failures of the thread's own work. */
 export interface ThreadPort {
   answer(answer: Answer): void;
   change(raw: RawChange): void;
+  failed(work: OwnWork, error: unknown): void;
 }
 
 /** The calls of requests. */
@@ -78,6 +80,7 @@ export class Executor {
     this.#db = new Database(url, REQUESTS);
     this.#delivery_db = new Database(url, DELIVERY);
     this.#lease_db = new Database(url, LEASE);
+    const failures = new OwnWorkFailures((work, error) => port.failed(work, error), now_ms);
     const messages = new NodeMessages(randomUUID(), () => parts.keys.all);
     this.#cluster = new Cluster(
       url,
@@ -86,11 +89,12 @@ export class Executor {
       parts.ids.tag,
       messages,
       (raw) => port.change(raw),
+      (work, error) => failures.note(work, error),
       now_ms,
     );
     this.#message_writer = new MessageWriter(url, parts.ids, this.#cluster, resync);
     this.#settlement_writer = new SettlementWriter(url, parts.ids, this.#cluster);
-    this.#sweeper = new Sweeper(this.#delivery_db, url);
+    this.#sweeper = new Sweeper(this.#delivery_db, url, (error) => failures.note('sweep', error));
     this.#accepts = new Coalescer((calls) => this.#accept(calls));
     this.#loads = new Coalescer((calls) => this.#load(calls));
     this.#settles = new Coalescer((calls) => this.#settle(calls));

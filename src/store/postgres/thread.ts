@@ -26,6 +26,7 @@ try {
     {
       answer: (answer) => port.postMessage(answer),
       change: (raw) => port.postMessage({ raw }),
+      failed: (work, error) => port.postMessage({ work, failure: failureOf(error) }),
     },
     wallNow(),
   );

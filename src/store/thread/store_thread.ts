@@ -12,6 +12,7 @@ import {
 } from './thread_protocol.ts';
 import type { StartedThread } from './thread_start.ts';
 import { stalled, StallWatch, type StallSigns, type Waiting } from './stall.ts';
+import type { OwnWork } from './own_work.ts';
 import { type DamagedValue, onDamagedValue } from '../rows/stored_values.ts';
 import type { Audited } from '../contract/audit.ts';
 import type { Change, ClusterStore } from '../contract/cluster.ts';
@@ -93,6 +94,8 @@ export interface StoreObserver {
   damaged?(damaged: DamagedValue): void;
   /** A change by another node could not be read, so this node reads everything again. */
   changeUnreadable?(error: unknown): void;
+  /** Work that no call waits for failed; it is tried again. Called at most once a minute for each kind of work. */
+  ownWorkFailed?(work: OwnWork, error: Error | null): void;
   /** The thread of the store ended by itself after the store was open. No call can succeed any more. */
   lost?(error: Error): void;
 }
@@ -128,7 +131,15 @@ class Calls {
     onDamagedValue((damaged) => observer.damaged?.(damaged));
     worker.on(
       'message',
-      (message: 'open' | Omit<Reply, 'id'> | Answer | { raw: never } | { damaged: DamagedValue }) => {
+      (
+        message:
+          | 'open'
+          | Omit<Reply, 'id'>
+          | Answer
+          | { raw: never }
+          | { damaged: DamagedValue }
+          | { work: OwnWork; failure: Omit<Reply, 'id'> },
+      ) => {
         if (message === 'open') {
           this.#is_open = true;
           resolve();
@@ -137,6 +148,8 @@ class Calls {
           this.#onRawChange(() => changeOf(message.raw), observer);
         } else if ('damaged' in message) {
           observer.damaged?.(message.damaged);
+        } else if ('work' in message) {
+          observer.ownWorkFailed?.(message.work, errorOf(message.failure));
         } else if (!('replies' in message)) {
           // The last message of a thread that cannot open the store, or cannot continue.
           fail(errorOf(message) ?? new Error('the store did not open'));

@@ -49,6 +49,7 @@ export class ChangeReader {
   readonly #tag: string;
   readonly #partitions: () => Iterable<number>;
   readonly #onChange: (raw: RawChange) => void;
+  readonly #onFailed: (error: unknown) => void;
   /** The batches that are not read yet. */
   #unread: Range[] = [];
   #reading: Promise<void> | null = null;
@@ -59,17 +60,20 @@ export class ChangeReader {
    * @param tag the tag of the database, which its ids contain
    * @param partitions returns the partitions whose deliveries are wanted
    * @param onChange receives stored messages, or a `resync` when batches were not read
+   * @param onFailed called when batches could not be read; a `resync` follows
    */
   constructor(
     line: DedicatedConnection,
     tag: string,
     partitions: () => Iterable<number>,
     onChange: (raw: RawChange) => void,
+    onFailed: (error: unknown) => void,
   ) {
     this.#connection = line;
     this.#tag = tag;
     this.#partitions = partitions;
     this.#onChange = onChange;
+    this.#onFailed = onFailed;
   }
 
   /** Another node has stored a batch. */
@@ -98,8 +102,9 @@ export class ChangeReader {
       this.#onChange({ kind: 'reading' });
       try {
         this.#onChange({ kind: 'stored', tag: this.#tag, rows: await this.#read(this.#take()) });
-      } catch {
-        // The database was unreachable for longer than a call waits.
+      } catch (error) {
+        // For example, the database was unreachable for longer than a call waits.
+        if (!this.#closed) this.#onFailed(error);
         this.#miss();
       }
       if (countOf(this.#unread) > NUMBERS_BEHIND_MAX) this.#miss();

@@ -14,6 +14,7 @@ import { DedicatedConnection } from '../connection/dedicated_connection.ts';
 import { CHANNEL, type Message, type NodeMessages } from './notifications.ts';
 import { NodeProcesses } from './node_processes.ts';
 import type { RawChange } from './stored_rows.ts';
+import type { OwnWork } from '../../thread/own_work.ts';
 import { WatchedNodes } from './watched_nodes.ts';
 
 /** How often the listening connection is tested, and how soon after its loss a new connection is opened. */
@@ -84,6 +85,7 @@ export class Cluster implements ClusterStore, NotifySource {
   readonly #lease_db: Database;
   readonly #messages: NodeMessages;
   readonly #onChange: (raw: RawChange) => void;
+  readonly #onFailed: (work: OwnWork, error: unknown) => void;
   /** The partitions that the last renewal returned. This node needs the deliveries that other nodes store in them. */
   #leased: number[] = [];
   readonly #change_reader: ChangeReader;
@@ -100,7 +102,10 @@ export class Cluster implements ClusterStore, NotifySource {
   #unsigned_until = 0;
   #look_for_unsigned_at = 0;
 
-  /** @param now_ms reads a clock that nobody can set */
+  /**
+   * @param onFailed called when work failed that no call waits for; it is tried again
+   * @param now_ms reads a clock that nobody can set
+   */
   constructor(
     url: string,
     db: Database,
@@ -108,6 +113,7 @@ export class Cluster implements ClusterStore, NotifySource {
     tag: string,
     messages: NodeMessages,
     onChange: (raw: RawChange) => void,
+    onFailed: (work: OwnWork, error: unknown) => void,
     now_ms: () => number,
   ) {
     this.#url = url;
@@ -115,9 +121,16 @@ export class Cluster implements ClusterStore, NotifySource {
     this.#lease_db = lease_db;
     this.#messages = messages;
     this.#onChange = onChange;
+    this.#onFailed = onFailed;
     this.#watched = new WatchedNodes(now_ms);
     this.#processes = new NodeProcesses(tag);
-    this.#change_reader = new ChangeReader(new DedicatedConnection(url), tag, () => this.#leased, onChange);
+    this.#change_reader = new ChangeReader(
+      new DedicatedConnection(url),
+      tag,
+      () => this.#leased,
+      onChange,
+      (error) => onFailed('read_changes', error),
+    );
   }
 
   /** Whether every node reads attempts in their short form; false until this node has a lease. */
@@ -290,8 +303,9 @@ export class Cluster implements ClusterStore, NotifySource {
         await this.listen();
         this.#onChange({ kind: 'resync' });
         return;
-      } catch {
-        // The database is still unreachable.
+      } catch (error) {
+        // Mostly the database is still unreachable.
+        this.#onFailed('listen', error);
       }
     }
   }

@@ -30,6 +30,7 @@ interface Seen {
 export class Sweeper {
   readonly #db: Database;
   readonly #url: string;
+  readonly #onFailed: (error: unknown) => void;
   #timer: NodeJS.Timeout | undefined;
   #sweeping: Promise<void> | null = null;
   readonly #closed = new AbortController();
@@ -38,9 +39,11 @@ export class Sweeper {
   #end_at = 0;
   #end_again_ms = END_AGAIN_MS;
 
-  constructor(db: Database, url: string) {
+  /** @param onFailed called when a sweep failed; the next one tries again */
+  constructor(db: Database, url: string, onFailed: (error: unknown) => void) {
     this.#db = db;
     this.#url = url;
+    this.#onFailed = onFailed;
   }
 
   start(): void {
@@ -56,7 +59,9 @@ export class Sweeper {
 
   #begin(): void {
     this.#sweeping ??= this.sweep()
-      .catch(() => {})
+      .catch((error: unknown) => {
+        if (!this.#closed.signal.aborted) this.#onFailed(error);
+      })
       .finally(() => (this.#sweeping = null));
   }
 

@@ -1,0 +1,46 @@
+import { StoreError } from '../store_error.ts';
+
+/**
+ * The work that a store does by itself. No call waits for it, so nobody but the log learns that it fails. The texts say
+ * what follows, and what to do.
+ */
+const OWN_WORK = {
+  sweep:
+    'the sweep of deliveries failed; it is tried again. If it goes on failing, pending deliveries are found more and more slowly: correct what the error says',
+  listen:
+    'this node does not hear the other nodes, and learns late what they change; it is tried again. If it goes on failing, correct what the error says',
+  read_changes:
+    'what other nodes stored could not be read, so everything is looked at again. If it goes on failing, correct what the error says',
+} as const;
+
+export type OwnWork = keyof typeof OWN_WORK;
+
+/** How often the failure of one kind of work is reported: as often as maintenance runs. */
+const REPORT_EVERY_MS = 60_000;
+
+/** What the log says when such work fails. */
+export function describeFailure(work: OwnWork): string {
+  return OWN_WORK[work];
+}
+
+/** Reports the failures of such work, each kind at most once in REPORT_EVERY_MS. */
+export class OwnWorkFailures {
+  readonly #report: (work: OwnWork, error: unknown) => void;
+  readonly #now_ms: () => number;
+  readonly #reported_at = new Map<OwnWork, number>();
+
+  /** @param now_ms reads a clock that nobody can set */
+  constructor(report: (work: OwnWork, error: unknown) => void, now_ms: () => number) {
+    this.#report = report;
+    this.#now_ms = now_ms;
+  }
+
+  /** Says nothing of a store that is being closed. */
+  note(work: OwnWork, error: unknown): void {
+    if (error instanceof StoreError && error.code === 'STORE_CLOSED') return;
+    const now = this.#now_ms();
+    if (now - (this.#reported_at.get(work) ?? -Infinity) < REPORT_EVERY_MS) return;
+    this.#reported_at.set(work, now);
+    this.#report(work, error);
+  }
+}
