@@ -256,6 +256,7 @@ CREATE TABLE nodes (
   signs smallint NOT NULL DEFAULT 0,
   address_signature text,
   steps_known integer NOT NULL DEFAULT 0,
+  key_ids text,
   UNIQUE (node_id),
   PRIMARY KEY (node_no)
 ) WITH (fillfactor=20);

@@ -215,6 +215,12 @@ export const PROBLEMS = {
     advice:
       'Start the service with a new key as CONVOKE_ENCRYPTION_KEY and the present one as CONVOKE_ENCRYPTION_KEY_PREVIOUS. Then repeat the request.',
   },
+  encryption_key_not_shared: {
+    status: 409,
+    title: 'Another node encrypts under another data key',
+    advice:
+      'Start the node that `detail` names with the new key as CONVOKE_ENCRYPTION_KEY and the previous one as CONVOKE_ENCRYPTION_KEY_PREVIOUS, or stop it. A node that was killed counts for 15 s. Then repeat the request.',
+  },
   backup_under_way: {
     status: 409,
     title: 'Another backup is in progress',

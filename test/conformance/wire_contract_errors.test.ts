@@ -135,7 +135,7 @@ describe('every code that a caller can bring about:', { concurrency: true }, () 
   }
 
   /** Codes that only a service on PostgreSQL gives. */
-  const codes_of_postgres = ['backup_not_made_here'];
+  const codes_of_postgres = ['backup_not_made_here', 'encryption_key_not_shared'];
 
   test('those of the service itself are the only ones that are left', () => {
     const elsewhere = [

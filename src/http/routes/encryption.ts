@@ -21,7 +21,10 @@ const REENCRYPT = {
     summary: 'Change the data key that encrypts stored secrets',
     description:
       'Makes a new key and encrypts every secret again while the service runs; continues a change that was begun. Call it until `done` is true.',
-    response: responses({ 200: ['The progress.', ReencryptionSchema], codes: ['encryption_key_given'] }),
+    response: responses({
+      200: ['The progress.', ReencryptionSchema],
+      codes: ['encryption_key_given', 'encryption_key_not_shared'],
+    }),
   },
 } satisfies RouteShape;
 

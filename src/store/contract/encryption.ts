@@ -7,7 +7,8 @@ export interface EncryptionStore {
   keyIds(): Promise<{ key_id: string; previous_key_ids: string[] }>;
   /**
    * Makes a new key, which encrypts from now on. When a change is in progress, continues that change. Rejects with
-   * `encryption_key_given` when the key is a setting.
+   * `encryption_key_given` when the key is a setting, and with `encryption_key_not_shared` when a running node encrypts
+   * under another key: what that node writes later would stay under that key.
    */
   changeKey(wall_ms: number): Promise<{ key_id: string; previous_key_ids: string[] }>;
   /**

@@ -1,6 +1,7 @@
 /**
  * The data keys of the database. All nodes must have the same key, and each checks its key when it opens the database.
  */
+import { LEASE_MS } from '../../domain/partition.ts';
 import { Problem } from '../../domain/problem.ts';
 import { DataKeys, type KeySource } from '../secrets/data_keys.ts';
 import {
@@ -30,11 +31,16 @@ const REWRITE = statement(
   `UPDATE instances SET ${SECRET_COLUMNS.map((column) => `${column} = $${column}`).join(', ')} WHERE instance_id = $instance_id`,
 );
 
+/** The nodes whose lease holds. A node that was killed counts as running until its lease ends. */
+const RUNNING = statement(`
+  SELECT address, key_ids FROM nodes WHERE lease_until >= floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint ORDER BY node_no`);
+
 /**
  * Finds the data key, and compares it with the check values in the database. The very first node stores the check value
  * of its key there. No other node runs this function at the same time.
  *
- * @throws StoreError when the key is missing, is another key, or may be read by other users
+ * @throws StoreError when the key is missing, is another key, may be read by other users, or is a new one that a running
+ * node does not have
  */
 export async function openDataKeys(session: Session, source: KeySource, wall_ms: number): Promise<DataKeys> {
   const checked = await session.all<{ key_id: string; check_value: string }>(CHECKED);
@@ -43,8 +49,34 @@ export async function openDataKeys(session: Session, source: KeySource, wall_ms:
     const key = keys.keyOf(key_id);
     if (key === undefined || !passesCheck(key, check_value)) throw misfit(keys, key_id, source);
   }
-  if (checked.every(({ key_id }) => key_id !== keys.current.key_id)) await note(session, keys.current, wall_ms);
+  if (checked.every(({ key_id }) => key_id !== keys.current.key_id)) {
+    if (checked.length > 0) await assertKnown(session, keys.current);
+    await note(session, keys.current, wall_ms);
+  }
   return keys;
+}
+
+/** A node without the new key could read no secret that this node encrypts. */
+async function assertKnown(session: Session, { key_id }: DataKey): Promise<void> {
+  const without = await nodeWhose(session, (key_ids) => !key_ids.includes(key_id));
+  if (without === null) return;
+  throw new StoreError(
+    'ENCRYPTION_KEY_NOT_SHARED',
+    `This node would encrypt under the data key ${key_id}, and ${without} does not have this key, so it could not read what this node writes. First give every node the new key as CONVOKE_ENCRYPTION_KEY_PREVIOUS beside the key in use, and then exchange the two on every node; or stop the other nodes. A node that was killed counts for ${LEASE_MS / 1000} s, and a node of an earlier version does not say which keys it has: upgrade it first.`,
+  );
+}
+
+/**
+ * Names a running node.
+ *
+ * @param isMeant gets the ids of the data keys of a node, the one that encrypts first; of a node of the previous version
+ * there are none
+ * @returns null when there is no such node
+ */
+async function nodeWhose(session: Session, isMeant: (key_ids: string[]) => boolean): Promise<string | null> {
+  const nodes = await session.all<{ address: string; key_ids: string | null }>(RUNNING);
+  const found = nodes.find(({ key_ids }) => isMeant(key_ids?.split(' ') ?? []));
+  return found === undefined ? null : `the running node at ${found.address}`;
 }
 
 function loadedKeys(source: KeySource, needed: boolean): DataKeys {
@@ -89,6 +121,13 @@ export function encryptionOperations(session: Session, { keys }: { keys: DataKey
     async changeKey(wall_ms) {
       const { previous_key_ids } = await keyIds();
       if (previous_key_ids.length === 0) throw new Problem('encryption_key_given');
+      const { key_id } = keys.current;
+      const other_key = await nodeWhose(session, ([encrypting]) => encrypting !== key_id);
+      if (other_key !== null)
+        throw new Problem(
+          'encryption_key_not_shared',
+          `This node encrypts under the data key ${key_id}, and ${other_key} does not.`,
+        );
       await note(session, keys.current, wall_ms);
       return keyIds();
     },

@@ -216,4 +216,9 @@ export const MIGRATIONS: readonly string[] = [
   ALTER TABLE api_keys ADD COLUMN earlier_tokens text;
   ALTER TABLE instances ADD COLUMN earlier_secrets text;
   `,
+  `
+  -- The ids of the data keys that a node has, the one that encrypts first, with a space between; null for a node of the
+  -- previous version.
+  ALTER TABLE nodes ADD COLUMN key_ids text;
+  `,
 ];

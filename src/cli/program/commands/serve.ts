@@ -172,6 +172,7 @@ function describeStartFailure(error: unknown, { host, port, data }: Config): str
     case 'SCHEMA_NEWER':
     case 'ENCRYPTION_KEY_MISSING':
     case 'ENCRYPTION_KEY_WRONG':
+    case 'ENCRYPTION_KEY_NOT_SHARED':
     case 'ENCRYPTION_KEY_MALFORMED':
     case 'ENCRYPTION_KEY_UNREADABLE':
     case 'ENCRYPTION_KEY_UNPROTECTED':

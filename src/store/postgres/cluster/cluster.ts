@@ -44,9 +44,11 @@ const AWAIT_ACCEPTS = statement(`SELECT pg_advisory_xact_lock(${REMOVAL})`);
 const HELD = statement('SELECT partition_no, epoch FROM partitions WHERE node_no = $node_no ORDER BY partition_no');
 const NODES = statement(`
   SELECT ${of('n', NODE_COLUMNS).join(', ')}, (SELECT count(*) FROM partitions p WHERE p.node_no = n.node_no) AS partition_count, n.steps_known,
-    n.address_signature, n.lease_until < floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS is_lapsed
+    n.address_signature, n.key_ids, n.lease_until < floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS is_lapsed
   FROM nodes n ORDER BY n.node_no`);
-const SIGN_ADDRESS = statement('UPDATE nodes SET address_signature = $signature WHERE node_no = $node_no');
+const SIGN_ADDRESS = statement(
+  'UPDATE nodes SET address_signature = $signature, key_ids = $key_ids WHERE node_no = $node_no',
+);
 const HOLDERS = statement(`
   SELECT n.node_id, n.address, n.address_signature,
     (SELECT json_agg(p.partition_no)::text FROM partitions p WHERE p.node_no = n.node_no) AS partition_nos
@@ -76,6 +78,7 @@ type NodesTable = Omit<NodeRow, 'stopping'> & {
   is_lapsed: boolean;
   steps_known: number;
   address_signature: string | null;
+  key_ids: string | null;
 };
 
 export class Cluster implements ClusterStore, NotifySource {
@@ -193,11 +196,14 @@ export class Cluster implements ClusterStore, NotifySource {
 
   /**
    * Other nodes send requests to a node only at an address that the node has signed. Looks at the stored signature each
-   * time, because the database may have been restored to an earlier state.
+   * time, because the database may have been restored to an earlier state. Names the data keys of this node as well: the
+   * key is changed only when every node has the new one (encryption.ts).
    */
-  async #signAddress(session: Session, { node_no, node_id, address, address_signature }: NodesTable): Promise<void> {
+  async #signAddress(session: Session, { node_no, node_id, address, ...row }: NodesTable): Promise<void> {
     const signature = this.#messages.signatureOf(addressOf(node_id), address);
-    if (address_signature !== signature) await session.run(SIGN_ADDRESS, { node_no, signature });
+    const { key_ids } = this.#messages;
+    if (row.address_signature === signature && row.key_ids === key_ids) return;
+    await session.run(SIGN_ADDRESS, { node_no, signature, key_ids });
   }
 
   async addressesOfHolders(): Promise<Map<number, string>> {

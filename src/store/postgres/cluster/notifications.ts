@@ -66,6 +66,13 @@ export class NodeMessages {
     this.#keys = keys;
   }
 
+  /** The ids of the data keys of this node, as its row in `nodes` has them. */
+  get key_ids(): string {
+    return this.#keys()
+      .map(({ key_id }) => key_id)
+      .join(' ');
+  }
+
   /** The `from` of the next `stored`. */
   signedName(): string {
     return this.#signed(STORED);
