@@ -206,6 +206,58 @@ describe('dialogs', { concurrency: 2 }, () => {
     });
   });
 
+  test('a person who rotates a key says when the old token ends, and reads in words that four earlier ones are the most', async (t) => {
+    const service = await startService(t);
+    const { token: own } = await service.endOpenMode();
+    const { key_id, token } = await service.createKey({ scopes: ['read'] });
+    await service.member(t, 'room', { registration: { instance_id: 'box' } });
+    const statusBy = async (by: string): Promise<number> =>
+      (await service.request('GET', '/api/v1/instances/', { headers: { authorization: `Bearer ${by}` } })).status;
+    await visitor.visit(service.url, { path: `/keys/${key_id}`, allowed: /401|409/ }, async (page) => {
+      await page.getByLabel('Key', { exact: true }).fill(own);
+      await page.keyboard.press('Enter');
+      const dialog = page.getByRole('dialog');
+      const rotateKey = async (ends: string | null): Promise<void> => {
+        await page.getByRole('button', { name: 'Rotate…' }).click();
+        const field = dialog.getByLabel('The old token ends');
+        assert.equal(await field.locator('option:checked').innerText(), 'in a day');
+        if (ends !== null) await field.selectOption(ends);
+        await dialog.getByRole('button', { name: 'Make a new token' }).click();
+      };
+      const saved = async (): Promise<string> => {
+        const made = await dialog.getByText(/^cvk_/).innerText();
+        await dialog.getByRole('button', { name: 'I’ve saved it' }).click();
+        return made;
+      };
+      await rotateKey(null);
+      const second = await saved();
+      assert.deepEqual([await statusBy(token), await statusBy(second)], [200, 200]);
+      for (const each of ['in an hour', 'in a week', 'in a day']) {
+        await rotateKey(each);
+        await saved();
+      }
+      await rotateKey(null);
+      assert.equal(
+        await dialog.getByRole('alert').innerText(),
+        'Four earlier tokens still work, and more are not possible. Wait until one of them has ended, or let the old token end at once, which ends all of them.',
+      );
+      await dialog.getByLabel('The old token ends').selectOption('0');
+      await dialog.getByText('Every earlier token ends at once, too.').waitFor();
+      await dialog.getByRole('button', { name: 'Make a new token' }).click();
+      const last = await saved();
+      assert.deepEqual([await statusBy(token), await statusBy(second), await statusBy(last)], [401, 401, 200]);
+
+      for (let i = 0; i < 4; i++) await service.post('/api/v1/instances/box/rotate-secret/', {});
+      await follow(page, '/instances/box');
+      await page.getByRole('button', { name: 'Rotate the secret…' }).click();
+      await dialog.getByRole('button', { name: 'Rotate', exact: true }).click();
+      await dialog
+        .getByRole('alert')
+        .getByText(/^Four earlier secrets still work/)
+        .waitFor();
+    });
+  });
+
   test('a person who registers again after a lost response reads that nobody was shown the secret, and rotates it', async (t) => {
     const service = await startService(t);
     const { url } = await startReceiver(t);

@@ -6,11 +6,12 @@ import { AgentTags } from '../parts/agents.tsx';
 import { Answer } from '../parts/answer.tsx';
 import { ConnectionState, connectionFacts, doesPull } from '../parts/connection.tsx';
 import { Id } from '../parts/copy.tsx';
-import { Dialog, Form, SelectField } from '../parts/dialog.tsx';
+import { Dialog, Form } from '../parts/dialog.tsx';
 import { HealthState, Mark } from '../parts/mark.tsx';
 import { mayChange } from '../parts/may.tsx';
 import { doing, showProblem } from '../parts/notice.tsx';
 import { Detail, Facts } from '../parts/page.tsx';
+import { OVERLAP_DEFAULT, OverlapField, refusedInWords } from '../parts/rotation.tsx';
 import { Reading, Skeleton } from '../parts/states.tsx';
 import { Ago, At } from '../parts/time.tsx';
 import { is_portal } from '../portal.ts';
@@ -344,17 +345,10 @@ function capital(text: string): string {
   return text.slice(0, 1).toUpperCase() + text.slice(1);
 }
 
-const OVERLAPS = [
-  ['0', 'at once: the old secret is compromised'],
-  ['3600', 'in an hour'],
-  ['86400', 'in a day'],
-  ['604800', 'in a week'],
-] as const;
-
 function RotateDialog({ instance_id, onClose }: { instance_id: string; onClose: () => void }): JSX.Element {
-  const [overlap, setOverlap] = useState('86400');
+  const [overlap, setOverlap] = useState(OVERLAP_DEFAULT);
   const rotate = async (): Promise<void> => {
-    const rotating = client.rotateSecret(instance_id, { overlap_seconds: Number(overlap) });
+    const rotating = refusedInWords('secret', client.rotateSecret(instance_id, { overlap_seconds: Number(overlap) }));
     const drawing =
       ({ webhook_secret, earlier_secrets_expire_at }: RotatedSecret) =>
       (onSaved: () => void): JSX.Element => (
@@ -375,10 +369,9 @@ function RotateDialog({ instance_id, onClose }: { instance_id: string; onClose: 
         when_lost={`The service does not respond, so the instance may have a new secret that nobody saw. Rotate again${overlap === '0' ? '.' : ': each earlier secret signs until its own end.'}`}
         onSubmit={rotate}
       >
-        <SelectField
-          label="The old secret ends"
+        <OverlapField
+          what="secret"
           hint="Time to give the receiver the new one."
-          options={OVERLAPS}
           value={overlap}
           onChange={setOverlap}
         />

@@ -8,6 +8,7 @@ import { Icon } from '../parts/icons.tsx';
 import { Mark } from '../parts/mark.tsx';
 import { notify, showProblem } from '../parts/notice.tsx';
 import { Detail, Facts, Page } from '../parts/page.tsx';
+import { OVERLAP_DEFAULT, OverlapField, refusedInWords } from '../parts/rotation.tsx';
 import { type Column, Rows } from '../parts/rows.tsx';
 import { SecretDialog, showOnce } from '../parts/secret.tsx';
 import { Empty, Failure, Skeleton } from '../parts/states.tsx';
@@ -194,20 +195,7 @@ function KeyBody({ api_key, again }: { api_key: ApiKey; again: () => void }): JS
           </div>
         )}
       </div>
-      {asking === 'rotate' && (
-        <Dialog title="Rotate the key" onClose={close}>
-          <Form
-            action="Make a new token"
-            when_lost="The service does not respond, so the key may have a new token that nobody saw. Make another one: each earlier token works until its own end."
-            onSubmit={async () => {
-              await showOnce(client.rotateKey(key_id), drawingToken(), close);
-              again();
-            }}
-          >
-            <p>The old token works for another day, so that nothing stops while you distribute the new one.</p>
-          </Form>
-        </Dialog>
-      )}
+      {asking === 'rotate' && <RotateDialog key_id={key_id} onClose={close} onRotated={again} />}
       {asking === 'revoke' && (
         <Dialog title={`Revoke ${name ?? key_id}?`} onClose={close}>
           <Form
@@ -225,6 +213,37 @@ function KeyBody({ api_key, again }: { api_key: ApiKey; again: () => void }): JS
         </Dialog>
       )}
     </>
+  );
+}
+
+interface RotateDialogProps {
+  key_id: string;
+  onClose: () => void;
+  onRotated: () => void;
+}
+
+function RotateDialog({ key_id, onClose, onRotated }: RotateDialogProps): JSX.Element {
+  const [overlap, setOverlap] = useState(OVERLAP_DEFAULT);
+  const rotate = async (): Promise<void> => {
+    const rotating = client.rotateKey(key_id, { overlap_seconds: Number(overlap) });
+    await showOnce(refusedInWords('token', rotating), drawingToken(), onClose);
+    onRotated();
+  };
+  return (
+    <Dialog title="Rotate the key" onClose={onClose}>
+      <Form
+        action="Make a new token"
+        when_lost={`The service does not respond, so the key may have a new token that nobody saw. Make another one${overlap === '0' ? '.' : ': each earlier token works until its own end.'}`}
+        onSubmit={rotate}
+      >
+        <OverlapField
+          what="token"
+          hint="Time to give everybody who uses it the new one."
+          value={overlap}
+          onChange={setOverlap}
+        />
+      </Form>
+    </Dialog>
   );
 }
 
