@@ -1,6 +1,9 @@
 /** Machines that pull at two nodes on one PostgreSQL: one node delivers to each instance, and both accept its pulls. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { createServer, request as sendRequest } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { test, type TestContext } from 'node:test';
 import type { Instance } from '@convoke/sdk';
 import { Connection } from '../../src/store/postgres/connection/connection.ts';
@@ -9,13 +12,15 @@ import { makeDatabase } from '../support/postgres.ts';
 import { PullingMachine, pullPath, pullsWaiting } from '../support/pulling.ts';
 import { startReceiver } from '../support/receiver.ts';
 import { assertProblem, instancePath, type Service, startService } from '../support/service.ts';
-import { startTwoNodes, untilShared } from '../support/two_nodes.ts';
+import { startTwoNodes, untilKnown, untilShared } from '../support/two_nodes.ts';
 import { beforeTimer, until } from '../support/wait.ts';
 
 /** How many machines there are: enough for each node to deliver to some of them. */
 const MACHINES = 8;
 /** What a machine reports about itself. */
 const AGENT = { 'user-agent': 'agent/1.0' };
+/** What a proxy says when its client used https. */
+const HTTPS = { 'x-forwarded-proto': 'https' };
 
 /** Whether a node delivers to the instance. Asks with a pull that looks forwarded, which a node does not forward. */
 async function isWith(service: Service, { instance_id }: PullingMachine): Promise<boolean> {
@@ -59,6 +64,44 @@ test('a page with a session pulls at either node, whichever of them delivers to 
   const elsewhere = { ...by_session, origin: 'http://elsewhere.example' };
   for (const machine of machines) assertProblem(await machine.ask({ wait_s: 0 }, elsewhere), 403, 'origin_not_allowed');
 });
+
+for (const way of ['past the proxy', 'through a proxy that speaks https, too'] as const) {
+  test(`a page behind a proxy that speaks https pulls at either node, when nodes reach each other ${way}`, async (t) => {
+    const settings = {
+      database_url: await makeDatabase(),
+      encryption_key: randomBytes(32).toString('base64'),
+      trust_proxy: '127.0.0.1',
+    };
+    const first = await startService(t, settings);
+    let second: Service;
+    const proxy = createServer((request, response) => {
+      const { method, url, headers } = request;
+      const ahead = sendRequest(new URL(String(url), second.url), { method, headers: { ...headers, ...HTTPS } });
+      ahead.on('response', (answer) => answer.pipe(response.writeHead(Number(answer.statusCode), answer.headers)));
+      request.pipe(ahead);
+    });
+    t.after(() => proxy.close().closeAllConnections());
+    await once(proxy.listen(0, '127.0.0.1'), 'listening');
+    const advertised_url = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`;
+    second = await startService(t, way === 'past the proxy' ? settings : { ...settings, advertised_url });
+    await untilShared(first);
+    const { token } = await first.endOpenMode();
+    await untilKnown(second, token);
+    const machines = await Promise.all(Array.from({ length: MACHINES }, () => PullingMachine.start(first, [])));
+    const begun = await first.post<{ csrf_token: string }>(
+      '/api/v1/session/',
+      {},
+      { ...HTTPS, authorization: `Bearer ${token}` },
+    );
+    const cookie = String(begun.headers['set-cookie']?.[0]).split(';')[0] as string;
+    assert.match(cookie, /^__Host-/);
+    const by_session = { ...HTTPS, cookie, origin: first.url, 'convoke-csrf': begun.body.csrf_token };
+    for (const machine of machines) {
+      const answer = await machine.ask({ wait_s: 0 }, by_session);
+      assert.equal(answer.status, 200, answer.text);
+    }
+  });
+}
 
 test('both nodes take the pulls of every machine, and both say that it is connected, and from where', async (t) => {
   const [first, second] = await startTwoNodes(t);

@@ -52,10 +52,19 @@ export interface SignedIn {
   csrf_token: string;
 }
 
+/** A session that a request signed in with by its cookie. */
+export interface SignedInByCookie extends SignedIn {
+  /**
+   * The cookie for a request to another node. It has both names, because the connection to that node may be https, or
+   * not, unlike that of the client.
+   */
+  forwarded_cookie: string;
+}
+
 declare module 'fastify' {
   interface FastifyRequest {
     /** The session of the request's cookie; null when the request has no cookie, or has a key. */
-    signed_in: SignedIn | null;
+    signed_in: SignedInByCookie | null;
   }
 }
 
@@ -126,8 +135,9 @@ export class Sessions {
    * @throws Problem `session_ended`, `origin_not_allowed`, `csrf_token_wrong`, and those of a key that cannot be used
    */
   async identify(request: FastifyRequest, reply: Pick<FastifyReply, 'raw'>): Promise<Standing | null> {
-    const token = this.#cookieOf(request)?.token ?? null;
-    if (token === null) return null;
+    const found = this.#cookieOf(request);
+    if (found === null) return null;
+    const { name, token } = found;
     assertSameOrigin(request);
     const csrf_token = request.headers[CSRF_HEADER];
     if (typeof csrf_token !== 'string') throw new Problem('csrf_token_wrong');
@@ -138,7 +148,8 @@ export class Sessions {
     if (!isEqual(digestOf(csrf_token), session.csrf_digest)) throw new Problem('csrf_token_wrong');
     const standing = new SessionStanding(session, keyring, clock);
     assertStanding(standing);
-    request.signed_in = { session, csrf_token };
+    const plain = name.replace(SECURE, '');
+    request.signed_in = { session, csrf_token, forwarded_cookie: `${plain}=${token}; ${SECURE}${plain}=${token}` };
     this.#in_progress.add(standing);
     this.#look_timer ??= clock.after(LOOK_MS, () => void this.#look());
     onClosed(reply.raw, () => this.#in_progress.delete(standing));

@@ -158,22 +158,22 @@ async function addressOf({ limits, pull_forwarder }: PullContext, request: Pulli
   return forwarded === undefined ? limits.addressOf(request) : forwarded;
 }
 
-/** The only headers that are forwarded: the other node recognizes the caller by them. */
-const PASSED_ON = ['authorization', 'cookie', 'convoke-csrf', 'user-agent'];
+/** The only headers that are forwarded, besides the cookie of a session: the other node recognizes the caller by them. */
+const PASSED_ON = ['authorization', 'convoke-csrf', 'user-agent'];
 const PASSED_BACK = ['content-type', 'retry-after', 'www-authenticate'];
 
 /** This node does not deliver to the instance: it forwards the request to the node that does. */
 async function forward({ pull_forwarder, limits, connections }: Context, request: PullingRequest, reply: FastifyReply) {
   // A request is forwarded only once, even if a third node has taken over meanwhile.
   if (pull_forwarder === null || FORWARDED_HEADER in request.headers) throw holderNotReached();
-  const { body, params, headers, raw, principal } = request;
+  const { body, params, headers, raw, principal, signed_in } = request;
   let waiting: WaitingRequest | null = null;
   let made_room = false;
-  const passed_on = PASSED_ON.map((name) => [name, headers[name]]).filter(([, value]) => typeof value === 'string');
+  const named = [...PASSED_ON.map((name) => [name, headers[name]]), ['cookie', signed_in?.forwarded_cookie]];
   raw.socket.setTimeout(QUIET_MS);
   const from = {
     instance_id: params.instance_id,
-    headers: Object.fromEntries(passed_on) as Record<string, string>,
+    headers: Object.fromEntries(named.filter(([, value]) => typeof value === 'string')) as Record<string, string>,
     address: limits.addressOf(request),
   };
   const own_name = body.pull_id === undefined ? randomUUID() : null;
