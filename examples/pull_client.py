@@ -32,7 +32,7 @@ LEFT_OUT = "the text of this result was left out: something between this machine
 
 
 class Failed(Exception):
-    """Try again: the service is not there, overloaded, or restarts."""
+    """Try again. Has a reason, `retry-after`, and whether nothing responds, or a firewall refuses the request."""
 
 
 class Missing(SystemExit):
@@ -40,20 +40,11 @@ class Missing(SystemExit):
 
 
 class NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect would take the key to another host."""
-
     def redirect_request(self, *_):
-        return None
+        return None  # It would take the key to another host.
 
 
 opener = urllib.request.build_opener(NoRedirect)
-
-
-def text_of(error):
-    try:
-        return error.read().decode(errors="replace")
-    except (OSError, http.client.HTTPException):
-        return ""
 
 
 def call(path, body, timeout_s=10):
@@ -65,134 +56,133 @@ def call(path, body, timeout_s=10):
         with opener.open(request, timeout=timeout_s) as response:
             return json.load(response)
     except urllib.error.HTTPError as error:
-        problem = text_of(error)
-        # Anything else than JSON is not from Convoke, but from a proxy while the service is away.
-        is_convoke = problem.startswith("{")
-        if 400 <= error.code < 500 and error.code not in (408, 429):
-            refusal = f"refused: {error.code} {problem}"
-            if "instance_does_not_exist" in problem:
-                raise Missing(refusal)
-            if is_convoke:
-                sys.exit(refusal)
-        retry_after = error.headers.get("retry-after") if is_convoke else None
-        is_refusal = error.code < 500 and error.code not in (408, 429)
-        raise Failed(f"answered {error.code}", retry_after, error.code == 502, is_refusal) from error
-    except TimeoutError as error:
-        raise Failed(str(error), None, False, False) from error
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        # A page with 200 is no JSON.
-        raise Failed(str(error), None, True, isinstance(error, ValueError)) from error
+        status, retry_after, problem = error.code, error.headers.get("retry-after"), ""
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            problem = error.read().decode(errors="replace")
+    except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: a page is no JSON.
+        is_page = isinstance(error, ValueError)
+        raise Failed(str(error), None, not isinstance(error, TimeoutError), is_page) from error
+    is_final = status < 500 and status not in (408, 429)
+    if not problem.startswith("{"):  # Not from Convoke, but from a proxy, while the service is away.
+        raise Failed(f"answered {status}", None, status == 502, is_final)
+    if is_final:
+        raise (Missing if "instance_does_not_exist" in problem else SystemExit)(f"refused: {status} {problem}")
+    raise Failed(f"answered {status}", retry_after, False, False)
 
 
 def insist(path, body, timeout_s=10):
     """Repeats a request until it is answered. Pauses double from 0.1 s to 5 s, with a random part. While nothing is there
     that could respond they stay at 0.5 s for a minute: asking costs nothing then, and a restart takes seconds."""
-    pause_s = 0.1
-    lost_at = None
-    refusals = 0
+    pause_s, lost_at, refusals = 0.1, None, 0
     while True:
         try:
             return call(path, body, timeout_s)
         except Failed as failure:
-            why, retry_after, is_away, is_refusal = failure.args
-            asked_s = min(int(retry_after), 60) if (retry_after or "").isdecimal() else 0
-            print(f"{why}; trying again", file=sys.stderr, flush=True)
-            lost_at = lost_at or time.monotonic()
-            is_soon = is_away and time.monotonic() - lost_at < 60
-            pause_s = min(pause_s, 0.5 if is_soon else 5)
-            time.sleep(max(asked_s, pause_s * random.uniform(0.5, 1)))
-            pause_s *= 2
-            # A firewall may refuse the text of an answer, and with it every further request.
-            if is_refusal and body.get("results") and responds(path):
-                refusals += 1
-                if refusals == REFUSALS_MAX:
-                    for result in body["results"]:
-                        result["body"] = LEFT_OUT
-                    print(LEFT_OUT, file=sys.stderr, flush=True)
+            why, retry_after, is_away, is_refused = failure.args
+        print(f"{why}; trying again", file=sys.stderr, flush=True)
+        lost_at = lost_at or time.monotonic()
+        pause_s = min(pause_s, 0.5 if is_away and time.monotonic() - lost_at < 60 else 5)
+        asked_s = min(int(retry_after), 60) if (retry_after or "").isdecimal() else 0
+        time.sleep(max(asked_s, pause_s * random.uniform(0.5, 1)))
+        pause_s *= 2
+        # A firewall may refuse the text of an answer, and with it every further request.
+        if is_refused and body.get("results") and responds(path):
+            refusals += 1
+            if refusals == REFUSALS_MAX:
+                print(LEFT_OUT, file=sys.stderr, flush=True)
+                body["results"][:] = [result | {"body": LEFT_OUT} for result in body["results"]]
 
 
 def responds(path):
     """Whether a request without results reaches Convoke."""
-    try:
-        call(path, {"max": 0})
-    except Failed:
-        return False
-    return True
+    with contextlib.suppress(Failed):
+        return call(path, {"max": 0}) is not None
+    return False
 
 
 def is_genuine(secret, headers, body):
-    key = base64.b64decode(secret.removeprefix("whsec_"))
     timestamp = headers.get("webhook-timestamp", "")
     if not timestamp.isdecimal() or abs(time.time() - int(timestamp)) > 300:
         return False
     signed = f"{headers.get('webhook-id', '')}.{timestamp}.".encode() + body
-    expected = "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    expected = b"v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256))
     given = headers.get("webhook-signature", "").split(" ")
-    return any(hmac.compare_digest(one.encode(), expected.encode()) for one in given)
+    return any(hmac.compare_digest(one.encode(), expected) for one in given)
 
 
 def result_of(push, secret, done, agent):
     """What the service learns of a push: a status, and a reply in the body."""
-    headers, body = push["headers"], push["body"].encode()
-    about = {"delivery_id": push["delivery_id"], "attempt": push["attempt"]}
+    headers, body, delivery_id = push["headers"], push["body"].encode(), push["delivery_id"]
+    about = {"delivery_id": delivery_id, "attempt": push["attempt"]}
     if secret is not None and not is_genuine(secret, headers, body):
         return about | {"status_code": 401}
-    # Otherwise the result was lost on the way, and the agent has already run.
-    if push["delivery_id"] not in done:
+    if delivery_id not in done:  # Otherwise the result was lost on the way, and the agent has already run.
         try:
             reply = agent(json.loads(body), headers)
         except Exception as error:  # The push repeats later.
             print(f"the agent failed: {error!r}", file=sys.stderr, flush=True)
             return about | {"status_code": 500}
-        done[push["delivery_id"]] = {"status_code": 200, "body": json.dumps({} if reply is None else {"reply": reply})}
+        done[delivery_id] = {"status_code": 200, "body": json.dumps({} if reply is None else {"reply": reply})}
         if len(done) > DONE_MAX:
             done.popitem(last=False)
-    return about | done[push["delivery_id"]]
+    return about | done[delivery_id]
 
 
 def serve(agent_id, meeting_ids, agent, secret=SECRET):
-    about = {"instance_id": agent_id, "instance_name": agent_id, "agent_ids": [agent_id]}
-    # Without a secret the service keeps the one that it has. A new one at each start would
-    # make another copy of this program refuse every push.
-    known = {} if secret is None else {"webhook_secret": secret}
+    about = {"instance_id": agent_id, "agent_ids": [agent_id]}
+    # Without a secret the service keeps the one that it has. With a new one at each start, another copy of this program
+    # would refuse every push.
+    registration = about | {"instance_name": agent_id, "transport": "pull", "replies": True}
+    registration |= {} if secret is None else {"webhook_secret": secret}
+    path = f"{urllib.parse.quote(agent_id, safe='')}/pull/"
+    done, results, pull, missing_at = collections.OrderedDict(), [], {}, float("-inf")
+    is_working = is_ending = False
+
+    def end(*_):
+        """A signal ends a wait at once, and lets the agent finish; a second one does not let it."""
+        nonlocal is_ending
+        if is_ending or not is_working:
+            raise KeyboardInterrupt
+        is_ending = True
 
     def enter():
-        insist("register/", about | known | {"transport": "pull", "replies": True})
+        insist("register/", registration)
         for meeting_id in meeting_ids:
-            insist("join-meeting/", {"instance_id": agent_id, "meeting_id": meeting_id, "agent_ids": [agent_id]})
+            insist("join-meeting/", about | {"meeting_id": meeting_id})
         print(f"{agent_id} pulls", flush=True)
 
-    enter()
-    instance = urllib.parse.quote(agent_id, safe="")
-    done, results, missing_at = collections.OrderedDict(), [], float("-inf")
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, end)
     try:
-        while True:
-            # One push at a time: the service hands out the next one when this one has
-            # its result, so no deadline runs meanwhile. The request has a name of its
-            # own: when its response is lost, the same request gets the same push again.
+        enter()
+        while not is_ending:
+            # One push at a time: the service hands out the next one when this one has its result, so no deadline runs
+            # meanwhile. The request has a name: when its response is lost, the same request gets the same push again.
             pull = {"results": results, "max": 1, "wait_s": WAIT_S, "pull_id": secrets.token_hex(16)}
             try:
-                pushes = insist(f"{instance}/pull/", pull, WAIT_S + 15)["pushes"]
+                pushes = insist(path, pull, WAIT_S + 15)["pushes"]
             except Missing:
-                # The second time within a minute, somebody removes it on purpose.
-                if time.monotonic() - missing_at < 60:
+                if time.monotonic() - missing_at < 60:  # Twice within a minute: somebody removes it on purpose.
                     raise
                 missing_at = time.monotonic()
                 enter()
             else:
+                is_working = True
                 results = [result_of(push, secret, done, agent) for push in pushes]
+                is_working = False
     except KeyboardInterrupt:
-        with contextlib.suppress(Failed):
-            call(f"{instance}/pull/", {"results": results, "max": 0})
+        pass
+    # Under its name, the last request gives back the push that has no result: another copy gets it at once.
+    with contextlib.suppress(Failed, Missing):
+        call(path, pull | {"results": results, "max": 0})
 
 
 def echo(push, headers):
-    """The agent: put yours here. It sends nothing to other agents, so that no two of
-    them talk for ever."""
+    """The agent: put yours here. It sends nothing to other agents, so that no two of them talk for ever."""
     print(f"{push['meeting_id']} #{headers['convoke-seq']}: {json.dumps(push['message'])}", flush=True)
     return None if "convoke-from-agent" in headers else f"You said: {push['message'].get('content')}"
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     serve(sys.argv[1], sys.argv[2:], echo)

@@ -4,12 +4,14 @@ import { spawn, spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
-import { createServer } from 'node:http';
+import { createServer, request as sendRequest } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { createInterface } from 'node:readline';
+import { text as textOf } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
 import { test } from 'node:test';
-import { ConvokeClient, type InviteWithLink, type MessagePage } from '@convoke/sdk';
-import { pullsWaiting } from '../support/pulling.ts';
+import { ConvokeClient, type InviteWithLink, type MessagePage, type Pulled } from '@convoke/sdk';
+import { pullPath, pullsWaiting } from '../support/pulling.ts';
 import { freePort } from '../support/free_port.ts';
 import { instancePath, messagesPath, startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
@@ -118,6 +120,94 @@ test(
     }
   },
 );
+
+test(
+  'at Ctrl-C the client gives back a push whose response it never got, and another machine gets it at once',
+  { skip },
+  async (t) => {
+    const service = await startService(t);
+    const { port: to_port } = new URL(service.url);
+    const holding = Promise.withResolvers<void>();
+    const proxy = createServer((request, response) => {
+      const { method, url, headers } = request;
+      const ahead = sendRequest({ host: '127.0.0.1', port: to_port, method, path: url, headers });
+      ahead.on('response', async (answer) => {
+        const text = await textOf(answer);
+        // Holds back the response that has the push.
+        if (text.includes('"delivery_id"')) return holding.resolve();
+        response.writeHead(answer.statusCode ?? 502, answer.headers).end(text);
+      });
+      request.pipe(ahead);
+    });
+    await once(proxy.listen(0, '127.0.0.1'), 'listening');
+    t.after(() => proxy.close().closeAllConnections());
+    const client = spawn('python3', ['-B', `${EXAMPLES}pull_client.py`, 'anna', 'standup'], {
+      env: { ...process.env, CONVOKE_URL: `http://127.0.0.1:${(proxy.address() as AddressInfo).port}` },
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    t.after(() => client.kill('SIGKILL'));
+    await once(createInterface({ input: client.stdout }), 'line');
+    await service.send('standup', { content: 'hello' });
+    await holding.promise;
+    client.kill('SIGINT');
+    assert.deepEqual(await once(client, 'exit'), [0, null]);
+    const { body } = await service.post<Pulled>(pullPath('anna'), { wait_s: 0 });
+    assert.deepEqual(
+      body.pushes.map(({ attempt }) => attempt),
+      [1],
+    );
+  },
+);
+
+/** An agent that works until somebody has written two lines. The second one is its answer. */
+const AT_WORK = `
+import sys
+import pull_client as client
+def agent(push, headers):
+    print('at work', flush=True)
+    sys.stdin.readline()
+    print('still at work', flush=True)
+    return sys.stdin.readline().strip()
+client.serve('anna', ['standup'], agent)
+`;
+
+for (const [times, name] of [
+  ['once', 'Ctrl-C lets the agent finish, and its answer arrives'],
+  ['twice', 'a second Ctrl-C does not wait for the agent, and another machine gets its push at once'],
+] as const) {
+  test(name, { skip }, async (t) => {
+    const service = await startService(t);
+    const client = spawn('python3', ['-B', '-c', AT_WORK], {
+      cwd: EXAMPLES,
+      env: { ...process.env, CONVOKE_URL: service.url },
+      stdio: ['pipe', 'pipe', 'inherit'],
+    });
+    t.after(() => client.kill('SIGKILL'));
+    const lines = createInterface({ input: client.stdout })[Symbol.asyncIterator]();
+    const printed = async (line: string) => assert.equal((await lines.next()).value, line);
+    await printed('anna pulls');
+    const sent = await service.send('standup', { content: 'hello' });
+    await printed('at work');
+    client.kill('SIGINT');
+    client.stdin.write('\n');
+    await printed('still at work');
+    const ended = once(client, 'exit');
+    if (times === 'once') client.stdin.write('I am done.\n');
+    else client.kill('SIGINT');
+    assert.deepEqual(await ended, [0, null]);
+    if (times === 'once') {
+      assert.equal((await service.settled(sent)).state, 'delivered');
+      const { data } = (await service.get<MessagePage>(messagesPath('standup'))).body;
+      assert.deepEqual(data[1]?.message, { content: 'I am done.' });
+    } else {
+      const { body } = await service.post<Pulled>(pullPath('anna'), { wait_s: 0 });
+      assert.deepEqual(
+        body.pushes.map(({ attempt }) => attempt),
+        [1],
+      );
+    }
+  });
+}
 
 /** Calls the functions of the client one by one. */
 const CHECKS = `
