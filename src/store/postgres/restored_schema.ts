@@ -3,12 +3,9 @@
  * meets a missing table, column or function does what a node does at its start: it brings the schema up to date, under
  * the lock that only one node at a time can hold. A step of the schema may always run while nodes work.
  */
-import pg from 'pg';
 import { StoreError } from '../store_error.ts';
+import { isOfOtherSchema } from './connection/connection.ts';
 import { exclusively, migrate, versionOf } from './schema.ts';
-
-/** Undefined table, column, function. */
-const MISSING = new Set(['42P01', '42703', '42883']);
 
 const noSchema = (): StoreError =>
   new StoreError(
@@ -38,7 +35,7 @@ export class RestoredSchema {
     try {
       return await run();
     } catch (error) {
-      if (!(error instanceof pg.DatabaseError && MISSING.has(error.code ?? ''))) throw error;
+      if (!isOfOtherSchema(error)) throw error;
       const { from, to } = await (this.#updating ??= this.#update().finally(() => (this.#updating = null)));
       if (from < to) {
         throw new StoreError(

@@ -309,6 +309,14 @@ export function isLockTimeout(error: unknown): boolean {
   return error instanceof StoreError && error.code === '55P03';
 }
 
+/** Undefined table, column, function. */
+const MISSING = new Set(['42P01', '42703', '42883']);
+
+/** Whether a statement names a table, a column or a function that the database does not have. */
+export function isOfOtherSchema(error: unknown): boolean {
+  return error instanceof pg.DatabaseError && MISSING.has(error.code ?? '');
+}
+
 /** The detail of an error that one of our functions in the database raised with this code; null for any other error. */
 export function raisedDetail(error: unknown, code: string): string | null {
   return error instanceof pg.DatabaseError && error.code === code ? (error.detail ?? '') : null;
