@@ -577,6 +577,40 @@ describe('lists', { concurrency: 2 }, () => {
     });
   });
 
+  test('a search for instances or meetings that ends early says how far it came, and searches further on a click', async (t) => {
+    const service = await startService(t);
+    const { instance_id } = await service.member(t, 'room');
+    for (const [list, id] of [
+      ['instances', instance_id],
+      ['meetings', 'room'],
+    ] as const) {
+      const { data } = (await service.get<ListOf<object>>(`/api/v1/${list}/`)).body;
+      /** The pages by their cursor: many rows that do not match are before and after the only one that does. */
+      const pages: Record<string, object> = {
+        first: { data: [], next_cursor: 'second', searched_to: 'a<b' },
+        second: { data, next_cursor: 'third', searched_to: 'sz' },
+        third: { data: [], next_cursor: null },
+      };
+      await visitor.visit(service.url, {}, async (page) => {
+        const asked: string[] = [];
+        await page.route(`**/api/v1/${list}/?*`, async (route) => {
+          const cursor = new URL(route.request().url()).searchParams.get('cursor') ?? 'first';
+          asked.push(cursor);
+          await route.fulfill({ json: pages[cursor] });
+        });
+        await page.goto(`${service.url}/${list}?q=o`);
+        const further = page.getByRole('button', { name: 'Search further' });
+        await page.getByText('Searched up to the id a<b.').waitFor();
+        assert.equal(await page.getByText(/match$/).count(), 0);
+        await further.click();
+        await linkOf(page, 0).waitFor();
+        assert.match((await linkOf(page, 0).getAttribute('href')) ?? '', new RegExp(id));
+        await further.waitFor({ state: 'detached' });
+        assert.deepEqual([...new Set(asked)], ['first', 'second', 'third']);
+      });
+    }
+  });
+
   test('the keys work as soon as a view is there, before the page has drawn a frame', async (t) => {
     const service = await startService(t);
     await service.member(t, 'keys', { registration: { instance_id: 'alpha' } });

@@ -257,12 +257,13 @@ export class ModelStore implements StoreOperations {
               row.instance_id.toLowerCase().includes(q) ||
               row.instance_name.toLowerCase().includes(q)),
         );
-      return pageOf(
+      const page = pageOf(
         rows.slice(0, limit + 1),
         limit,
         (row) => [row.instance_id],
         (row) => row,
       );
+      return { ...page, searched_to: null };
     },
     count: (after, limit) => {
       const counts: InstanceCounts = { unknown: 0, up: 0, failing: 0, down: 0, off: 0, connected: 0 };
@@ -398,12 +399,13 @@ export class ModelStore implements StoreOperations {
     list: ({ limit, cursor, ...filter }) => {
       const after = cursor === undefined ? '' : (decodeCursor(cursor, ['string'])[0] as string);
       const rows = this.#meetingRows(filter).filter(({ meeting_id }) => meeting_id > after);
-      return pageOf(
+      const page = pageOf(
         rows.slice(0, limit + 1),
         limit,
         (row) => [row.meeting_id],
         (row) => row,
       );
+      return { ...page, searched_to: null };
     },
     instances: (meeting_id, { include_left, ...page }) =>
       this.#members(meeting_id, include_left === true, page, (membership, instance) => {

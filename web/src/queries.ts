@@ -211,17 +211,30 @@ export interface PageQuery {
   cursor?: string;
 }
 
-/**
- * A list, loaded page by page as the user scrolls. Events refresh it from its beginning.
- *
- * @param atOf the time of a row, for a list whose pages may have `searched_to`
- */
+/** The order of a list whose pages may have `searched_to`. */
+interface Order<T> {
+  placeOf: (row: T) => string;
+  /** Whether a search that came to `searched_to` has read this place. */
+  isRead: (place: string, searched_to: string) => boolean;
+}
+
+export const newestFirst = <T>(placeOf: (row: T) => string): Order<T> => ({
+  placeOf,
+  isRead: (place, searched_to) => place > searched_to,
+});
+
+export const inOrderOfIds = <T>(placeOf: (row: T) => string): Order<T> => ({
+  placeOf,
+  isRead: (place, searched_to) => place <= searched_to,
+});
+
+/** A list, loaded page by page as the user scrolls. Events refresh it from its beginning. */
 export function useList<T>(
   key: string,
   list: (page: PageQuery) => Promise<SearchPage<T>>,
   idOf: (row: T) => string,
   concerns: (event: FeedEvent) => boolean,
-  atOf?: (row: T) => string,
+  order?: Order<T>,
 ): ListQuery<T> {
   const [, draw] = useState({});
   const state = useRef<ListState<T>>(null!);
@@ -272,7 +285,7 @@ export function useList<T>(
         // A page that ends early has read a part of the table, and so would each page after it.
         if (searched_to !== null || state.current !== current || is_left.current) break;
       } while (cursor !== null && fresh.length < wanted);
-      Object.assign(current, joined(current, { rows: fresh, cursor, searched_to }, idOf, atOf));
+      Object.assign(current, joined(current, { rows: fresh, cursor, searched_to }, idOf, order));
     });
   }, []);
 
@@ -302,17 +315,18 @@ function joined<T>(
   loaded: Loaded<T>,
   fresh: Loaded<T> & { rows: T[] },
   idOf: (row: T) => string,
-  atOf?: (row: T) => string,
+  order?: Order<T>,
 ): Loaded<T> {
   if (fresh.cursor === null || loaded.rows === null) return fresh;
-  // The first page ended early. Rows that are missing in it are gone if they are newer than what it read.
+  // The first page ended early. Rows that are missing in it are gone if it read their places.
   const read_to = fresh.searched_to;
-  if (read_to !== null && atOf !== undefined) {
+  if (read_to !== null && order !== undefined) {
+    const { placeOf, isRead } = order;
     const last = loaded.rows.at(-1);
-    const loaded_to = loaded.searched_to ?? (last === undefined ? '' : atOf(last));
-    if (loaded.cursor !== null && loaded_to > read_to) return fresh;
+    const loaded_to = loaded.searched_to ?? (last === undefined ? '' : placeOf(last));
+    if (loaded.cursor !== null && isRead(loaded_to, read_to)) return fresh;
     const ids = new Set(fresh.rows.map(idOf));
-    const later = loaded.rows.filter((row) => atOf(row) <= read_to && !ids.has(idOf(row)));
+    const later = loaded.rows.filter((row) => !isRead(placeOf(row), read_to) && !ids.has(idOf(row)));
     return { ...loaded, rows: [...fresh.rows, ...later] };
   }
   const last = fresh.rows.at(-1);

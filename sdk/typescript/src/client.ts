@@ -125,7 +125,7 @@ export class ConvokeClient {
     return this.#requests.call('POST', ['instances', 'register'], { ...options, body: input }, 'instance_id');
   }
 
-  listInstances(query: ListInstancesQuery = {}, options?: CallOptions): Promise<Page<Instance>> {
+  listInstances(query: ListInstancesQuery = {}, options?: CallOptions): Promise<SearchPage<Instance>> {
     return this.#requests.call('GET', ['instances'], { ...options, query }, 'data');
   }
 
@@ -291,7 +291,7 @@ export class ConvokeClient {
     return this.#requests.call('GET', ['nodes'], { ...options }, 'data');
   }
 
-  listMeetings(query: ListMeetingsQuery = {}, options?: CallOptions): Promise<Page<Meeting>> {
+  listMeetings(query: ListMeetingsQuery = {}, options?: CallOptions): Promise<SearchPage<Meeting>> {
     return this.#requests.call('GET', ['meetings'], { ...options, query }, 'data');
   }
 

@@ -21,8 +21,8 @@ export interface Page<T> {
 /** A page of a search. A search may end before it has read everything. */
 export interface SearchPage<T> extends Page<T> {
   /**
-   * Present when the search stopped before the page was full: it came to this time. The page may be empty;
-   * `next_cursor` continues.
+   * Present when the search stopped before the page was full: it came to this time, or to this id where the list is in
+   * the order of ids. The page may be empty; `next_cursor` continues.
    */
   searched_to?: string;
 }

@@ -77,7 +77,7 @@ export async function listed<T>(
     return items;
   }
   const { data, next_cursor, searched_to } = await list({ limit: options.limit });
-  if (searched_to !== undefined) note(`Searched back to ${searched_to}: --all searches further.`);
+  if (searched_to !== undefined) note(`Searched as far as ${searched_to}: --all searches further.`);
   else if (next_cursor !== null) note(`These are the first ${data.length} of more: --all prints all.`);
   return data;
 }

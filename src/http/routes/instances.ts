@@ -4,7 +4,6 @@ import type { Changes } from '../../changes/changes.ts';
 import type { Log } from '../../delivery/bounded_log.ts';
 import type { Clock } from '../../delivery/clock.ts';
 import { diagnose } from '../../delivery/transport/diagnosis.ts';
-import { RESERVED_HEADERS } from '../../delivery/transport/push.ts';
 import { assertMayRegister, assertMeeting, type Principal, type Visibility } from '../../domain/access.ts';
 import { assertAddressable, uniqueIds } from '../../domain/id.ts';
 import type { TransportName } from '../../domain/instance.ts';
@@ -12,10 +11,9 @@ import { assertFieldsOpenToLinks } from '../../domain/portal_rights.ts';
 import { invalidField, Problem } from '../../domain/problem.ts';
 import { makeSecret, signingKey } from '../../domain/signature.ts';
 import { checkedRuntime, type RuntimeSettings, runtimeOf } from '../../domain/runtimes/runtimes.ts';
-import { isRefusal, parseWebhookUrl } from '../../domain/webhook_url.ts';
 import type { EgressPolicy } from '../../domain/address.ts';
 import type { ClusterStore } from '../../store/contract/cluster.ts';
-import type { InstanceStore } from '../../store/contract/instances.ts';
+import type { InstanceRow, InstanceStore } from '../../store/contract/instances.ts';
 import type { AuditTrail } from '../auth/audit_trail.ts';
 import type { Keyring } from '../auth/keyring.ts';
 import { readNoBodyAsEmpty } from '../intake/no_body.ts';
@@ -34,10 +32,12 @@ import {
   RotatedSecretSchema,
   WebhookTestBody,
 } from '../schemas/instances.ts';
-import { pageOf } from '../schemas/page.ts';
+import { idPageOf } from '../schemas/page.ts';
+import { SEARCH_MS_MAX, searchOn, wireSearched } from './searches.ts';
 import type { TestPushes } from '../test_pushes.ts';
 import { wireInstance, wireRotatedSecret } from '../wire.ts';
 import { leaseOf } from './subscriptions.ts';
+import { assertUrlAllowed, webhookHeaders } from './webhook_fields.ts';
 
 const OVERLAP_S = 86_400;
 const SECRET_BYTES = 32;
@@ -141,16 +141,26 @@ const LIST_INSTANCES = {
     operationId: 'listInstances',
     tags: ['instances'],
     summary: 'List instances, in the order of their ids',
-    description: 'Those that match all filters. A key that is limited to instances or meetings finds only those.',
+    description:
+      'Those that match all filters. A key that is limited to instances or meetings finds only those. With q, is_active, paused or health the service has to read instances, and one request reads a limited number. When it stops at that limit, `searched_to` says how far it came, and next_cursor continues there.',
     querystring: ListInstancesQuery,
-    response: responses({ 200: ['A page of instances.', pageOf(InstanceSchema)], codes: [] }),
+    response: responses({ 200: ['A page of instances.', idPageOf(InstanceSchema)], codes: [] }),
   },
 } satisfies RouteShape;
 
-async function listInstances({ store }: InstanceContext, { query, principal }: RequestFor<typeof LIST_INSTANCES>) {
-  if (query.meeting_id !== undefined) assertMeeting(principal, query.meeting_id);
-  const page = await store.instances.list({ ...query, limit: query.limit ?? 50 }, principal.visibility);
-  return { data: page.data.map((row) => wireInstance(row, principal.visibility)), next_cursor: page.next_cursor };
+async function listInstances(
+  { store, clock }: InstanceContext,
+  { query, principal }: RequestFor<typeof LIST_INSTANCES>,
+) {
+  const { limit = 50, cursor, ...filter } = query;
+  if (filter.meeting_id !== undefined) assertMeeting(principal, filter.meeting_id);
+  const found = await searchOn<InstanceRow, string>(
+    { limit, cursor },
+    { clock, ms_max: SEARCH_MS_MAX },
+    ({ agent_ids }) => JSON.stringify(agent_ids).length,
+    (page, reads) => store.instances.list({ ...filter, ...page }, principal.visibility, reads),
+  );
+  return { data: found.data.map((row) => wireInstance(row, principal.visibility)), ...wireSearched(found) };
 }
 
 const GET_INSTANCE = {
@@ -359,30 +369,6 @@ function assertHandOver({ owner_scope }: Principal, key_id: string | null, keyri
 function assertShapedHere(runtime: RuntimeSettings | null, transport: TransportName): void {
   if (runtime === null || transport === 'webhook') return;
   throw invalidField('runtime', 'is for a webhook; `convoke connect --runtime` shapes pushes on the machine itself');
-}
-
-/** The URL of a machine that pulls is only shown, so the egress policy does not apply to it. */
-function assertUrlAllowed(webhook_url: string, transport: TransportName, policy: EgressPolicy): void {
-  const parsed = parseWebhookUrl(webhook_url, policy);
-  if (!isRefusal(parsed) || (parsed.policy_denied && transport === 'pull')) return;
-  if (!parsed.policy_denied) throw invalidField('webhook_url', parsed.message);
-  throw new Problem('webhook_url_not_allowed', `webhook_url ${parsed.message}`, {
-    errors: [{ path: 'webhook_url', message: parsed.message }],
-  });
-}
-
-/** The headers with lower-case names. Refuses names that Convoke sets itself. */
-function webhookHeaders(headers: Record<string, string> | undefined): Record<string, string> | undefined {
-  if (headers === undefined) return undefined;
-  const lowered = new Map<string, string>();
-  for (const [name, value] of Object.entries(headers)) {
-    const lower = name.toLowerCase();
-    if (RESERVED_HEADERS.has(lower))
-      throw invalidField(`webhook_headers.${name}`, 'is set by Convoke itself; leave it out');
-    if (lowered.has(lower)) throw invalidField(`webhook_headers.${name}`, 'is there twice, in different letters');
-    lowered.set(lower, value.trim());
-  }
-  return Object.fromEntries(lowered);
 }
 
 /**

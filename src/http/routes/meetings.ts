@@ -1,12 +1,13 @@
 import type { FastifyReply } from 'fastify';
 import type { Changes } from '../../changes/changes.ts';
+import type { Clock } from '../../delivery/clock.ts';
 import type { Log } from '../../delivery/bounded_log.ts';
 import { assertMeeting } from '../../domain/access.ts';
 import { assertAddressable, uniqueIds } from '../../domain/id.ts';
 import type { GuardLimits } from '../../domain/guard_rule.ts';
 import { invalidField, Problem } from '../../domain/problem.ts';
 import { isoTimeOrNull } from '../../domain/time.ts';
-import type { MeetingStore } from '../../store/contract/meetings.ts';
+import type { MeetingRow, MeetingStore } from '../../store/contract/meetings.ts';
 import type { AuditTrail } from '../auth/audit_trail.ts';
 import type { JsonBody } from '../../domain/request_body.ts';
 import { responses } from '../responses.ts';
@@ -26,12 +27,14 @@ import {
   UpdateMeetingBody,
   UpdateMembershipBody,
 } from '../schemas/meetings.ts';
-import { pageOf } from '../schemas/page.ts';
+import { idPageOf, pageOf } from '../schemas/page.ts';
+import { SEARCH_MS_MAX, searchOn, wireSearched } from './searches.ts';
 import { wireMeeting, wireMeetingInstance, wireMembership } from '../wire.ts';
 
 export interface MeetingContext {
   store: { meetings: Pick<MeetingStore, 'get' | 'list' | 'instances'> };
   changes: Pick<Changes, 'meetings' | 'memberships'>;
+  clock: Clock;
   log: Log;
   /** The limits of meetings without limits of their own. */
   limits_of_meetings: GuardLimits;
@@ -124,18 +127,25 @@ const LIST_MEETINGS = {
     operationId: 'listMeetings',
     tags: ['meetings'],
     summary: 'List meetings, in the order of their ids',
-    description: 'Each with the number of its instances and agents, and the time of its last activity.',
+    description:
+      'Each with the number of its instances and agents, and the time of its last activity. With q the service has to read the ids, and one request reads a limited number. When it stops at that limit, `searched_to` says how far it came, and next_cursor continues there.',
     querystring: ListMeetingsQuery,
-    response: responses({ 200: ['A page of meetings.', pageOf(MeetingSchema)], codes: [] }),
+    response: responses({ 200: ['A page of meetings.', idPageOf(MeetingSchema)], codes: [] }),
   },
 } satisfies RouteShape;
 
 async function listMeetings(
-  { store, limits_of_meetings }: MeetingContext,
+  { store, clock, limits_of_meetings }: MeetingContext,
   { query, principal }: RequestFor<typeof LIST_MEETINGS>,
 ) {
-  const page = await store.meetings.list({ ...query, limit: query.limit ?? 50 }, principal.visibility);
-  return { data: page.data.map((row) => wireMeeting(row, limits_of_meetings)), next_cursor: page.next_cursor };
+  const { limit = 50, cursor, ...filter } = query;
+  const found = await searchOn<MeetingRow, string>(
+    { limit, cursor },
+    { clock, ms_max: SEARCH_MS_MAX },
+    ({ meeting_id }) => meeting_id.length,
+    (page, reads) => store.meetings.list({ ...filter, ...page }, principal.visibility, reads),
+  );
+  return { data: found.data.map((row) => wireMeeting(row, limits_of_meetings)), ...wireSearched(found) };
 }
 
 const GET_MEETING = {

@@ -17,12 +17,12 @@ const PAGE_CHARS_MAX = 1 << 20;
  * Searches until the page is full, the end is reached, or the request has taken `ms_max`. Makes one call after the
  * other, so that the store can do other work meanwhile.
  */
-export async function searchOn<T>(
+export async function searchOn<T, Place extends number | string = number>(
   { limit, cursor }: { limit: number; cursor?: string | undefined },
   { clock, ms_max }: { clock: Pick<Clock, 'now'>; ms_max: number },
   charsOf: (item: T) => number,
-  search: (page: { limit: number; cursor: string | undefined }, reads: Reads) => Promise<SearchPage<T>>,
-): Promise<SearchPage<T>> {
+  search: (page: { limit: number; cursor: string | undefined }, reads: Reads) => Promise<SearchPage<T, Place>>,
+): Promise<SearchPage<T, Place>> {
   const end = clock.now() + ms_max;
   const data: T[] = [];
   let chars = 0;
@@ -45,7 +45,7 @@ export async function searchOn<T>(
 }
 
 /** The fields of a response that say how far a search came. */
-export const wireSearched = ({ next_cursor, searched_to }: SearchPage<unknown>) => ({
+export const wireSearched = ({ next_cursor, searched_to }: SearchPage<unknown, number | string>) => ({
   next_cursor,
-  ...(searched_to !== null && { searched_to: isoTime(searched_to) }),
+  ...(searched_to !== null && { searched_to: typeof searched_to === 'number' ? isoTime(searched_to) : searched_to }),
 });

@@ -15,15 +15,21 @@ export const pageOf = <T extends TSchema & { title?: string }>(item: T) =>
     { title: `${item.title}Page`, description: 'One page of a list.' },
   );
 
+const searchedTo = (place: 'time' | 'id'): string =>
+  `Present when the search stopped before the page was full, because a request reads only so many rows: the search came to this ${place}. The page may be empty; next_cursor continues.`;
+
 /** A page of a search. A search may end before it has read everything. */
 export const searchPageOf = <T extends TSchema & { title?: string }>(item: T) => {
   const { properties, title } = pageOf(item) as ReturnType<typeof pageOf<T>> & { title: string };
-  const searched_to = Type.Optional(
-    time(
-      'Present when the search stopped before the page was full, because a request reads only so many rows: the search came to this time. The page may be empty; next_cursor continues.',
-    ),
-  );
+  const searched_to = Type.Optional(time(searchedTo('time')));
   return Type.Object({ ...properties, searched_to }, { title, description: 'One page of a search.' });
+};
+
+/** A page of a list in the order of ids. With some filters the list is a search. */
+export const idPageOf = <T extends TSchema & { title?: string }>(item: T) => {
+  const { properties, title } = pageOf(item) as ReturnType<typeof pageOf<T>> & { title: string };
+  const searched_to = Type.Optional(Type.String({ description: searchedTo('id') }));
+  return Type.Object({ ...properties, searched_to }, { title, description: 'One page of a list.' });
 };
 
 export const textSearched = Type.Optional(

@@ -9,7 +9,7 @@ import {
   MeetingSchema,
   MembershipSchema,
 } from '../../http/schemas/meetings.ts';
-import { pageOf } from '../../http/schemas/page.ts';
+import { idPageOf, pageOf } from '../../http/schemas/page.ts';
 import type { Caller } from '../caller.ts';
 import { toolOf } from './tool.ts';
 
@@ -39,11 +39,12 @@ const SummarySchema = Type.Object(
 export const listMeetings = toolOf({
   name: 'list_meetings',
   title: 'List meetings',
-  description: 'The meetings that this key may read, in the order of their ids, in pages.',
+  description:
+    'The meetings that this key may read, in the order of their ids, in pages. With q a page may be empty although more follow: call again with next_cursor until that is null.',
   scopes: ['read'],
   annotations: { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false },
   input: Type.Object({ q, limit, cursor }, { additionalProperties: false }),
-  output: pageOf(SummarySchema),
+  output: idPageOf(SummarySchema),
   async run({ client, signal }, { limit: count = PAGE_DEFAULT, ...query }) {
     const page = await client.listMeetings({ ...query, limit: count }, { signal });
     const data = page.data.map(({ meeting_id, last_seq, agent_count, paused, last_activity_at }) => ({
@@ -53,7 +54,8 @@ export const listMeetings = toolOf({
       paused,
       last_activity_at,
     }));
-    return { data, next_cursor: page.next_cursor };
+    const { next_cursor, searched_to } = page;
+    return { data, next_cursor, ...(searched_to !== undefined && { searched_to }) };
   },
 });
 

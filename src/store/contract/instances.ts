@@ -2,7 +2,8 @@ import type { OwnerScope, Visibility } from '../../domain/access.ts';
 import type { Connection, Health, Instance, InstanceState, TransportName } from '../../domain/instance.ts';
 import type { RuntimeSettings } from '../../domain/runtimes/runtimes.ts';
 import type { SuccessStatuses } from '../../domain/outcome.ts';
-import type { Page, PageRequest } from './page.ts';
+import type { PageRequest } from './page.ts';
+import type { Reads, SearchPage } from './search.ts';
 
 /** An instance with the number of its pending deliveries. */
 export interface InstanceRow extends Instance {
@@ -98,7 +99,12 @@ export interface InstanceStore {
   get(instance_id: string, visibility?: Visibility | null): Promise<InstanceRow | null>;
   /** The instances with these ids, as far as they exist; without counts, which delivering does not need. */
   load(instance_ids: string[]): Promise<Instance[]>;
-  list(filter: InstanceFilter, visibility?: Visibility | null): Promise<Page<InstanceRow>>;
+  /**
+   * In the order of the ids. With `q`, `is_active`, `paused` or `health` one call reads at most `reads`, SEARCH_READS
+   * when absent, because no index has these. A caller who sees instances by their meetings is the exception: the call
+   * reads all instances that the caller sees.
+   */
+  list(filter: InstanceFilter, visibility?: Visibility | null, reads?: Reads): Promise<SearchPage<InstanceRow, string>>;
   /**
    * Counts at most `limit` instances that follow `after`, in the order of instance_id, so that no call takes long.
    * `next` is where to continue; null when all were counted.

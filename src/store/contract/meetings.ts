@@ -3,6 +3,7 @@ import type { MemberRules } from '../../domain/catch_up.ts';
 import type { Candidate } from '../../domain/explanation.ts';
 import type { Health } from '../../domain/instance.ts';
 import type { Page, PageRequest } from './page.ts';
+import type { Reads, SearchPage } from './search.ts';
 
 export interface Membership extends MemberRules {
   meeting_id: string;
@@ -100,7 +101,11 @@ export interface MeetingStore {
     patch: MembershipPatch,
     owner_scope?: OwnerScope | null,
   ): Promise<Membership | null>;
-  list(filter: MeetingFilter, visibility?: Visibility | null): Promise<Page<MeetingRow>>;
+  /**
+   * In the order of the ids. With `q` one call reads at most `reads`, SEARCH_READS when absent, because no index has a
+   * part of an id.
+   */
+  list(filter: MeetingFilter, visibility?: Visibility | null, reads?: Reads): Promise<SearchPage<MeetingRow, string>>;
   /** Null when there is no such meeting. */
   get(meeting_id: string): Promise<MeetingRow | null>;
   /** Null when there is no such meeting; rejects with `quota_exceeded` beyond MEETINGS_SET_MAX. */

@@ -17,10 +17,10 @@ export const SEARCH_READS: Reads = { rows: 5_000, bytes: 4 << 20 };
 /**
  * A page of the results of a search. When the search ended at its limit, `searched_to` is a time: all rows since that
  * time were read, and `next_cursor` continues there. Then the page may be short, or empty. Otherwise `searched_to` is
- * null.
+ * null. In a list in the order of ids, `searched_to` is an id: all rows up to that id were read.
  */
-export interface SearchPage<T> extends Page<T> {
-  searched_to: number | null;
+export interface SearchPage<T, Place extends number | string = number> extends Page<T> {
+  searched_to: Place | null;
 }
 
 /** When a row was made: at or after `since_ms`, and before `until_ms`. */

@@ -5,32 +5,31 @@ import { ACK_TIMEOUT_S } from '../../domain/instance.ts';
 import { TIMEOUT_S } from '../../domain/runtimes/runtimes.ts';
 import { Problem } from '../../domain/problem.ts';
 import { pageOf } from '../rows/page.ts';
+import { searchedUpTo } from '../rows/part.ts';
+import { type Reads, SEARCH_READS, type SearchPage } from '../contract/search.ts';
 import { keyOf, rowsOfPage } from './page.ts';
 import {
   type CountedRow,
   type CountedState,
   countsOf,
   INSTANCE_BYTES,
-  instanceConditions,
   instanceReader,
+  type ListedInstances,
   type PreviousRow,
+  SOURCE_ALIAS,
   STATE,
+  walkOf,
 } from '../rows/instances.ts';
 import { WEBHOOK_SECRETS, type WebhookSecrets } from '../rows/webhook_secrets.ts';
 import { likePattern, lowerCase } from '../rows/like.ts';
-import {
-  type InstanceFilter,
-  type InstanceRow,
-  type InstanceStore,
-  liftsBackoff,
-  type Registration,
-} from '../contract/instances.ts';
+import { type InstanceRow, type InstanceStore, liftsBackoff, type Registration } from '../contract/instances.ts';
 import type { Visibility } from '../../domain/access.ts';
 import type { InstancesTable } from '../rows/tables.ts';
 import { INSTANCE_COLUMNS, of } from './columns.ts';
 import { build, type Session, statement, withPartition } from './database.ts';
 import { REMOVAL } from './locks.ts';
 import { CANCELLED } from './pending/pending_deliveries.ts';
+import { lastRead } from './part.ts';
 import { isInstanceVisible, IS_OWNED, ownedBy } from './owner_scope.ts';
 import { assertRoomForInstance } from './quotas.ts';
 
@@ -204,30 +203,66 @@ export function instanceOperations(
     return row === undefined ? null : instanceRowOf(row);
   }
 
-  async function list(
-    { limit, cursor, ...filter }: InstanceFilter & { instance_id?: string },
-    visibility?: Visibility | null,
+  /**
+   * The instances of a source, in the order of their ids. The source decides the order, so that the engine follows the
+   * index of the source, and does not sort.
+   */
+  function listed(
+    source: ReturnType<typeof walkOf>['source'],
+    { cursor, instance_id, agent_id, meeting_id }: ListedInstances,
+    visibility: Visibility | null | undefined,
   ) {
     let query = build
       .selectFrom('instances as i')
+      .$if(source === 'agent', (all) =>
+        all
+          .innerJoin('instance_agents as a', 'a.instance_id', 'i.instance_id')
+          .where('a.agent_id', '=', agent_id as string),
+      )
+      .$if(source === 'meeting', (all) =>
+        all
+          .innerJoin('memberships as s', 's.instance_id', 'i.instance_id')
+          .where('s.meeting_id', '=', meeting_id as string)
+          .where('s.left_at', 'is', null),
+      );
+    if (cursor !== undefined) query = query.where('i.instance_id', '>', keyOf(cursor, ['string'])[0] as string);
+    if (visibility) query = query.where(isInstanceVisible(visibility));
+    if (instance_id !== undefined) query = query.where('i.instance_id', '=', instance_id);
+    return query.orderBy(sql.ref(`${SOURCE_ALIAS[source]}.instance_id`));
+  }
+
+  async function list(
+    { limit, ...filter }: ListedInstances & { limit: number },
+    visibility?: Visibility | null,
+    reads: Reads = SEARCH_READS,
+  ): Promise<SearchPage<InstanceRow, string>> {
+    const { source, others, is_bounded } = walkOf(filter, visibility);
+    const instances = listed(source, filter, visibility);
+    const row_bytes = sql<number>`${sql.raw(INSTANCE_BYTES)}`.as('row_bytes');
+    const last = is_bounded
+      ? await lastRead(session, instances.select(['i.instance_id as id', row_bytes]), reads)
+      : null;
+    let query = instances
       .select(of('i', INSTANCE_COLUMNS))
       .select([
         sql<number>`${sql.raw(PENDING)}`.as('pending_deliveries'),
         sql<number | null>`${sql.raw(CONNECTED_EPOCH)}`.as('current_epoch'),
-        sql<number>`${sql.raw(INSTANCE_BYTES)}`.as('row_bytes'),
+        row_bytes,
       ])
-      .orderBy('i.instance_id')
       .limit(limit + 1);
-    if (cursor !== undefined) query = query.where('i.instance_id', '>', keyOf(cursor, ['string'])[0] as string);
-    if (visibility) query = query.where(isInstanceVisible(visibility));
-    for (const condition of instanceConditions(filter)) query = query.where(condition);
+    if (last !== null) query = query.where('i.instance_id', '<=', last);
+    for (const condition of others) query = query.where(condition);
     if (filter.q !== undefined) {
       const pattern = likePattern(lowerCase(filter.q));
       query = query.where(
         sql<boolean>`(lower(i.instance_id) LIKE ${pattern} OR lower(i.instance_name) LIKE ${pattern})`,
       );
     }
-    return pageOf(await rowsOfPage(session, query, 'instance_id'), limit, (row) => [row.instance_id], listedRowOf);
+    const rows = await rowsOfPage(session, query, 'instance_id');
+    return searchedUpTo(
+      pageOf(rows, limit, (row) => [row.instance_id], listedRowOf),
+      last,
+    );
   }
 
   async function register(

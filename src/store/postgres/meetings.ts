@@ -3,6 +3,8 @@ import { sql } from 'kysely';
 import { hasRules } from '../../domain/catch_up.ts';
 import { healthOf } from '../../domain/instance.ts';
 import { pageOf } from '../rows/page.ts';
+import { searchedUpTo } from '../rows/part.ts';
+import { lastRead } from './part.ts';
 import { keyOf, rowsOfPage } from './page.ts';
 import { likePattern, lowerCase } from '../rows/like.ts';
 import {
@@ -14,7 +16,8 @@ import {
   notRegistered,
 } from '../rows/meetings.ts';
 import type { MeetingFilter, MeetingRow, MeetingStore } from '../contract/meetings.ts';
-import type { Page, PageRequest } from '../contract/page.ts';
+import type { PageRequest } from '../contract/page.ts';
+import { type Reads, SEARCH_READS, type SearchPage } from '../contract/search.ts';
 import type { Visibility } from '../../domain/access.ts';
 import { settingsOf } from '../rows/meeting_settings.ts';
 import type { MembershipsTable } from '../rows/tables.ts';
@@ -87,21 +90,24 @@ export function meetingOperations(session: Session, { quotas }: { quotas: Quotas
   async function list(
     { limit, cursor, q, instance_id, include_left, meeting_id }: MeetingFilter & { meeting_id?: string },
     visibility?: Visibility | null,
-  ): Promise<Page<MeetingRow>> {
-    let found = build
-      .selectFrom('meetings as m')
-      .select(['m.meeting_id', sql<number>`${sql.raw(MEETING_BYTES)}`.as('row_bytes')])
-      .orderBy('m.meeting_id')
-      .limit(limit + 1);
-    if (cursor !== undefined) found = found.where('m.meeting_id', '>', keyOf(cursor, ['string'])[0] as string);
-    if (visibility) found = found.where(sql<boolean>`m.meeting_id = ANY (${visibility.meeting_ids}::text[])`);
+    reads: Reads = SEARCH_READS,
+  ): Promise<SearchPage<MeetingRow, string>> {
+    let meetings = build.selectFrom('meetings as m').orderBy('m.meeting_id');
+    if (cursor !== undefined) meetings = meetings.where('m.meeting_id', '>', keyOf(cursor, ['string'])[0] as string);
+    if (visibility) meetings = meetings.where(sql<boolean>`m.meeting_id = ANY (${visibility.meeting_ids}::text[])`);
     if (instance_id !== undefined) {
-      found = found.where('m.meeting_id', 'in', (sub) => {
+      meetings = meetings.where('m.meeting_id', 'in', (sub) => {
         const joined = sub.selectFrom('memberships').select('meeting_id').where('instance_id', '=', instance_id);
         return include_left === true ? joined : joined.where('left_at', 'is', null);
       });
     }
-    if (meeting_id !== undefined) found = found.where('m.meeting_id', '=', meeting_id);
+    if (meeting_id !== undefined) meetings = meetings.where('m.meeting_id', '=', meeting_id);
+    const ids = meetings.select(['m.meeting_id as id', sql<number>`0`.as('row_bytes')]);
+    const last = q === undefined ? null : await lastRead(session, ids, reads);
+    let found = meetings
+      .select(['m.meeting_id', sql<number>`${sql.raw(MEETING_BYTES)}`.as('row_bytes')])
+      .limit(limit + 1);
+    if (last !== null) found = found.where('m.meeting_id', '<=', last);
     if (q !== undefined) found = found.where(sql<boolean>`lower(m.meeting_id) LIKE ${likePattern(lowerCase(q))}`);
     const page = pageOf(
       await rowsOfPage(session, found, 'meeting_id'),
@@ -109,7 +115,7 @@ export function meetingOperations(session: Session, { quotas }: { quotas: Quotas
       (row) => [row.meeting_id],
       (row) => row.meeting_id,
     );
-    return { ...page, data: await counted(page.data) };
+    return searchedUpTo({ ...page, data: await counted(page.data) }, last);
   }
 
   /** These meetings, with their counts, in the order of their ids. */

@@ -21,6 +21,7 @@ import type {
   InstanceRow,
   Registration,
 } from '../contract/instances.ts';
+import type { Visibility } from '../../domain/access.ts';
 import { StoreError } from '../store_error.ts';
 import {
   storedCount,
@@ -318,23 +319,49 @@ export function countsOf(rows: readonly CountedState[], limit: number) {
   return { counts, next: instances < limit ? null : last };
 }
 
-/** The conditions of a filter, for queries over the instances `i`. Each engine decides how to search for a text. */
-export function instanceConditions(
-  filter: Omit<InstanceFilter, 'q' | 'limit' | 'cursor'> & { instance_id?: string },
-): RawBuilder<boolean>[] {
-  const { instance_id, is_active, paused, health, agent_id, meeting_id } = filter;
-  const conditions: RawBuilder<boolean>[] = [];
-  if (instance_id !== undefined) conditions.push(sql`i.instance_id = ${instance_id}`);
-  if (is_active !== undefined) conditions.push(sql`i.is_active = ${is_active ? 1 : 0}`);
-  if (paused !== undefined) conditions.push(paused ? sql`(${IS_PAUSED})` : sql`NOT (${IS_PAUSED})`);
-  if (health !== undefined) conditions.push(healthCondition(health));
-  if (agent_id !== undefined)
-    conditions.push(sql`i.instance_id IN (SELECT instance_id FROM instance_agents WHERE agent_id = ${agent_id})`);
-  if (meeting_id !== undefined)
-    conditions.push(
-      sql`i.instance_id IN (SELECT instance_id FROM memberships WHERE meeting_id = ${meeting_id} AND left_at IS NULL)`,
+/** A filter of `list`; with `instance_id`, only that instance. */
+export type ListedInstances = Omit<InstanceFilter, 'limit'> & { instance_id?: string };
+
+/** Where a list finds its rows, in the order of their ids. */
+type InstanceSource = 'all' | 'agent' | 'meeting' | 'seen';
+
+/** The table that has the ids of a source in their order. */
+export const SOURCE_ALIAS: Record<InstanceSource, string> = { all: 'i', agent: 'a', meeting: 's', seen: 'i' };
+
+function sourceOf(
+  { agent_id, meeting_id }: ListedInstances,
+  visibility: Visibility | null | undefined,
+): InstanceSource {
+  // A key that is limited to meetings may ask only for these, and sees all instances in them.
+  if (meeting_id !== undefined && visibility?.meeting_ids.length !== 0) return 'meeting';
+  if (visibility) return 'seen';
+  return agent_id === undefined ? 'all' : 'agent';
+}
+
+/**
+ * How a list of instances `i` is read.
+ *
+ * - source: where the list finds its rows. The other conditions of the filter are `others`, and no index serves them
+ * - is_bounded: whether one call reads only a part of the source. It reads the whole source when no index has the source
+ *   in the order of the ids: the instances of several meetings
+ */
+export function walkOf(filter: ListedInstances, visibility: Visibility | null | undefined) {
+  const { agent_id, meeting_id, is_active, paused, health, q } = filter;
+  const source = sourceOf(filter, visibility);
+  const others: RawBuilder<boolean>[] = [];
+  if (agent_id !== undefined && source !== 'agent')
+    others.push(
+      sql`EXISTS (SELECT 1 FROM instance_agents x WHERE x.agent_id = ${agent_id} AND x.instance_id = i.instance_id)`,
     );
-  return conditions;
+  if (meeting_id !== undefined && source !== 'meeting')
+    others.push(
+      sql`EXISTS (SELECT 1 FROM memberships x WHERE x.meeting_id = ${meeting_id} AND x.instance_id = i.instance_id AND x.left_at IS NULL)`,
+    );
+  if (is_active !== undefined) others.push(sql`i.is_active = ${is_active ? 1 : 0}`);
+  if (paused !== undefined) others.push(paused ? sql`(${IS_PAUSED})` : sql`NOT (${IS_PAUSED})`);
+  if (health !== undefined) others.push(healthCondition(health));
+  const is_in_order = source !== 'seen' || visibility?.meeting_ids.length === 0;
+  return { source, others, is_bounded: is_in_order && (others.length > 0 || q !== undefined) };
 }
 
 /** A boolean as it is stored; null when it is not given. */

@@ -5,20 +5,23 @@ import { ACK_TIMEOUT_S } from '../../domain/instance.ts';
 import { TIMEOUT_S } from '../../domain/runtimes/runtimes.ts';
 import { Problem } from '../../domain/problem.ts';
 import { decodeCursor, pageOf } from '../rows/page.ts';
+import { searchedUpTo } from '../rows/part.ts';
+import { type Reads, SEARCH_READS, type SearchPage } from '../contract/search.ts';
 import type { DataKeys } from '../secrets/data_keys.ts';
 import {
   type CountedRow,
   countsOf,
   INSTANCE_BYTES,
-  instanceConditions,
   instanceReader,
+  type ListedInstances,
   type PreviousRow,
+  SOURCE_ALIAS,
   STATE,
+  walkOf,
 } from '../rows/instances.ts';
 import { WEBHOOK_SECRETS, type WebhookSecrets } from '../rows/webhook_secrets.ts';
 import type {
   ConnectionChange,
-  InstanceFilter,
   InstancePatch,
   InstanceRow,
   InstanceStore,
@@ -28,6 +31,7 @@ import { NO_QUOTAS, type Quotas } from '../contract/quotas.ts';
 import type { Database } from './database.ts';
 import { likePattern } from '../rows/like.ts';
 import type { Sync } from './sync.ts';
+import { lastRead } from './part.ts';
 import { isInstanceVisible, IS_OWNED, ownedBy } from './owner_scope.ts';
 import { assertRoomForInstance } from './quotas.ts';
 import type { Recipients } from './meeting_recipients.ts';
@@ -147,30 +151,63 @@ export function instanceOperations(
     return row === undefined ? null : instanceRowOf(row);
   }
 
-  function list(
-    { limit, cursor, ...filter }: InstanceFilter & { instance_id?: string },
-    visibility?: Visibility | null,
+  /**
+   * The instances of a source, in the order of their ids. The source decides the order, so that the engine follows the
+   * index of the source, and does not sort.
+   */
+  function listed(
+    source: ReturnType<typeof walkOf>['source'],
+    { cursor, instance_id, agent_id, meeting_id }: ListedInstances,
+    visibility: Visibility | null | undefined,
   ) {
     let query = db.build
       .selectFrom('instances as i')
+      .$if(source === 'agent', (all) =>
+        all
+          .innerJoin('instance_agents as a', 'a.instance_id', 'i.instance_id')
+          .where('a.agent_id', '=', agent_id as string),
+      )
+      .$if(source === 'meeting', (all) =>
+        all
+          .innerJoin('memberships as s', 's.instance_id', 'i.instance_id')
+          .where('s.meeting_id', '=', meeting_id as string)
+          .where('s.left_at', 'is', null),
+      );
+    if (cursor !== undefined) query = query.where('i.instance_id', '>', decodeCursor(cursor, ['string'])[0] as string);
+    if (visibility) query = query.where(isInstanceVisible(visibility));
+    if (instance_id !== undefined) query = query.where('i.instance_id', '=', instance_id);
+    return query.orderBy(sql.ref(`${SOURCE_ALIAS[source]}.instance_id`));
+  }
+
+  function list(
+    { limit, ...filter }: ListedInstances & { limit: number },
+    visibility?: Visibility | null,
+    reads: Reads = SEARCH_READS,
+  ): SearchPage<InstanceRow, string> {
+    const { source, others, is_bounded } = walkOf(filter, visibility);
+    const instances = listed(source, filter, visibility);
+    const row_bytes = sql<number>`${sql.raw(INSTANCE_BYTES)}`.as('row_bytes');
+    const last = is_bounded ? lastRead(db, instances.select(['i.instance_id as id', row_bytes]), reads) : null;
+    let query = instances
       .selectAll('i')
       .select([
         sql<number>`${sql.raw(PENDING)}`.as('pending_deliveries'),
         sql<number>`${db.term}`.as('current_epoch'),
-        sql<number>`${sql.raw(INSTANCE_BYTES)}`.as('row_bytes'),
+        row_bytes,
       ])
-      .orderBy('i.instance_id')
       .limit(limit + 1);
-    if (cursor !== undefined) query = query.where('i.instance_id', '>', decodeCursor(cursor, ['string'])[0] as string);
-    if (visibility) query = query.where(isInstanceVisible(visibility));
-    for (const condition of instanceConditions(filter)) query = query.where(condition);
+    if (last !== null) query = query.where('i.instance_id', '<=', last);
+    for (const condition of others) query = query.where(condition);
     if (filter.q !== undefined) {
       const pattern = likePattern(filter.q);
       query = query.where(
         sql<boolean>`(i.instance_id LIKE ${pattern} ESCAPE '\\' OR i.instance_name LIKE ${pattern} ESCAPE '\\')`,
       );
     }
-    return pageOf(db.each(query), limit, (row) => [row.instance_id], listedRowOf);
+    return searchedUpTo(
+      pageOf(db.each(query), limit, (row) => [row.instance_id], listedRowOf),
+      last,
+    );
   }
 
   function count(after: string | null, limit: number, visibility?: Visibility | null) {

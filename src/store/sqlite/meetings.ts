@@ -2,10 +2,12 @@ import { sql } from 'kysely';
 import { hasRules } from '../../domain/catch_up.ts';
 import { healthOf } from '../../domain/instance.ts';
 import { decodeCursor, pageOf } from '../rows/page.ts';
+import { searchedUpTo } from '../rows/part.ts';
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
 import type { GivenRules, MeetingFilter, MeetingRow, MeetingStore, MembershipPatch } from '../contract/meetings.ts';
 import { NO_QUOTAS, type Quotas } from '../contract/quotas.ts';
-import type { Page, PageRequest } from '../contract/page.ts';
+import type { PageRequest } from '../contract/page.ts';
+import { type Reads, SEARCH_READS, type SearchPage } from '../contract/search.ts';
 import type { Database } from './database.ts';
 import { likePattern } from '../rows/like.ts';
 import {
@@ -23,6 +25,7 @@ import { allSettings, changeSettings, settings } from './meeting_settings.ts';
 import { IS_OWNED, ownedBy } from './owner_scope.ts';
 import { assertRoomForAgents, assertRoomForMembership } from './quotas.ts';
 import type { Recipients } from './meeting_recipients.ts';
+import { lastRead } from './part.ts';
 import { waitsOf } from './waits.ts';
 
 const TOUCH = `
@@ -62,19 +65,51 @@ const LEAVE = `
     AND instance_id = (SELECT instance_id FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED})
   RETURNING left_at`;
 
+/** A filter of `list`; with `meeting_id`, only that meeting. */
+type ListedMeetings = MeetingFilter & { meeting_id?: string };
+
 export function meetingOperations(
   db: Database,
   recipients: Recipients,
   quotas: Quotas = NO_QUOTAS,
 ): Sync<MeetingStore> {
+  /**
+   * The meetings of a filter, without `q`, in the order of their ids. An index has exactly these. For the meetings of an
+   * instance SQLite follows the index of its memberships, because the order is that of the memberships.
+   */
+  function listed(
+    { cursor, instance_id, include_left, meeting_id }: Omit<ListedMeetings, 'limit'>,
+    visibility: Visibility | null | undefined,
+  ) {
+    let query = db.build.selectFrom('meetings as m').$if(instance_id !== undefined, (all) => {
+      const joined = all.innerJoin('memberships as j', 'j.meeting_id', 'm.meeting_id');
+      const of_instance = joined.where('j.instance_id', '=', instance_id as string);
+      return include_left === true ? of_instance : of_instance.where('j.left_at', 'is', null);
+    });
+    if (cursor !== undefined) query = query.where('m.meeting_id', '>', decodeCursor(cursor, ['string'])[0] as string);
+    if (visibility)
+      query = query.where(
+        'm.meeting_id',
+        'in',
+        sql<string>`(SELECT value FROM json_each(${JSON.stringify(visibility.meeting_ids)}))`,
+      );
+    if (meeting_id !== undefined) query = query.where('m.meeting_id', '=', meeting_id);
+    return query.orderBy(sql.ref(instance_id === undefined ? 'm.meeting_id' : 'j.meeting_id'));
+  }
+
   function list(
-    { limit, cursor, q, instance_id, include_left, meeting_id }: MeetingFilter & { meeting_id?: string },
+    { limit, q, ...filter }: ListedMeetings,
     visibility?: Visibility | null,
-  ): Page<MeetingRow> {
-    let query = db.build
-      .selectFrom('meetings as m')
-      .leftJoin('meeting_settings as t', 't.meeting_id', 'm.meeting_id')
+    reads: Reads = SEARCH_READS,
+  ): SearchPage<MeetingRow, string> {
+    const meetings = listed(filter, visibility);
+    const last =
+      q === undefined
+        ? null
+        : lastRead(db, meetings.select(['m.meeting_id as id', sql<number>`0`.as('row_bytes')]), reads);
+    let query = meetings
       .selectAll('m')
+      .leftJoin('meeting_settings as t', 't.meeting_id', 'm.meeting_id')
       .select(sql<number>`${sql.raw(MEETING_BYTES)}`.as('row_bytes'))
       .select(['t.paused', 't.hop_limit', 't.pair_limit', 't.pair_window_s'])
       .select([
@@ -89,32 +124,19 @@ export function meetingOperations(
           + (SELECT count(*) FROM deliveries d WHERE d.instance_id = s.instance_id AND d.meeting_id = m.meeting_id AND d.state = 'pending' AND d.aside = 1)), 0)
           FROM memberships s WHERE s.meeting_id = m.meeting_id)`.as('pending_deliveries'),
       ])
-      .orderBy('m.meeting_id')
       .limit(limit + 1);
-    if (cursor !== undefined) query = query.where('m.meeting_id', '>', decodeCursor(cursor, ['string'])[0] as string);
-    if (visibility)
-      query = query.where(
-        'm.meeting_id',
-        'in',
-        sql<string>`(SELECT value FROM json_each(${JSON.stringify(visibility.meeting_ids)}))`,
-      );
-    if (instance_id !== undefined) {
-      query = query.where('m.meeting_id', 'in', (sub) => {
-        const joined = sub.selectFrom('memberships').select('meeting_id').where('instance_id', '=', instance_id);
-        return include_left === true ? joined : joined.where('left_at', 'is', null);
-      });
-    }
-    if (meeting_id !== undefined) query = query.where('m.meeting_id', '=', meeting_id);
+    if (last !== null) query = query.where('m.meeting_id', '<=', last);
     if (q !== undefined) query = query.where(sql<boolean>`m.meeting_id LIKE ${likePattern(q)} ESCAPE '\\'`);
-    return pageOf(
+    const page = pageOf(
       db.each(query),
       limit,
       (row) => [row.meeting_id],
-      (row) => {
+      (row): MeetingRow => {
         const { row_bytes: _, ...meeting } = row;
         return { ...meeting, ...settingsOf(meeting) };
       },
     );
+    return searchedUpTo(page, last);
   }
 
   function exists(meeting_id: string): boolean {

@@ -1,7 +1,7 @@
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
 import type { AuditAction, AuditEntry } from '@convoke/sdk';
-import { useList, usePoll } from '../queries.ts';
+import { newestFirst, useList, usePoll } from '../queries.ts';
 import { Id } from '../parts/copy.tsx';
 import { Mark } from '../parts/mark.tsx';
 import { Detail, Facts, Filter, Page } from '../parts/page.tsx';
@@ -104,7 +104,7 @@ export function Audit({ seq }: { seq: string | null }): JSX.Element {
       }),
     (entry) => String(entry.seq),
     (event) => !is_search && event.name.startsWith('instance.'),
-    ({ at }) => at,
+    newestFirst<AuditEntry>(({ at }) => at),
   );
   usePoll(() => is_search || again(), AGAIN_MS);
   const chosen = rows?.find((entry) => String(entry.seq) === seq);

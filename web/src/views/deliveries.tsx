@@ -1,7 +1,7 @@
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { Delivery, ListDeliveriesQuery } from '@convoke/sdk';
-import { useList } from '../queries.ts';
+import { newestFirst, useList } from '../queries.ts';
 import { Choice } from '../parts/choice.tsx';
 import { State } from '../parts/mark.tsx';
 import { seesOthers, useMayChange } from '../parts/may.tsx';
@@ -134,7 +134,7 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
         name.startsWith('instance.') ||
         name === 'message.accepted' ||
         name === 'meeting.changed'),
-    ({ created_at }) => created_at,
+    newestFirst<Delivery>(({ created_at }) => created_at),
   );
   /**
    * Whether "More filters" is open. It stays open when somebody empties the last of its filters, for example to type

@@ -4,7 +4,7 @@
  */
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import type { Counts, Instance } from '@convoke/sdk';
+import { all, type Counts, type Instance } from '@convoke/sdk';
 import { type Query, usePoll, useQuery } from '../queries.ts';
 import { Foreign } from '../parts/foreign.tsx';
 import { Answer } from '../parts/answer.tsx';
@@ -82,10 +82,7 @@ function useFailing(
   const read = useRef('');
   const { value, problem, again } = useQuery(failing ? 'failing instances' : null, async () => {
     read.current = latest.current;
-    const pages = await Promise.all(
-      (['down', 'failing'] as const).map((health) => client.listInstances({ health, paused: false, limit: READ_MAX })),
-    );
-    return pages.flatMap(({ data }) => data);
+    return (await Promise.all([firstOf('down'), firstOf('failing')])).flat();
   });
   useEffect(() => {
     if (!read.current.startsWith(`${states} `)) again();
@@ -95,6 +92,14 @@ function useFailing(
     machines: failing === 0 || value === null ? null : value.toSorted(byWeight),
     unread: problem === null ? null : <Failure problem={problem} again={again} />,
   };
+}
+
+/** The first instances with this health. One request may end before it has read all instances. */
+async function firstOf(health: 'down' | 'failing'): Promise<Instance[]> {
+  const first: Instance[] = [];
+  const found = all((start) => client.listInstances({ health, paused: false, limit: READ_MAX, ...start }));
+  for await (const instance of found) if (first.push(instance) === READ_MAX) break;
+  return first;
 }
 
 /** First those with the most waiting deliveries, then those without a success for the longest time. */

@@ -1,12 +1,13 @@
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { Instance, ListInstancesQuery } from '@convoke/sdk';
-import { useList } from '../queries.ts';
+import { inOrderOfIds, type ListQuery, useList } from '../queries.ts';
 import { Choice } from '../parts/choice.tsx';
 import { Icon } from '../parts/icons.tsx';
 import { HealthMark } from '../parts/mark.tsx';
 import { Filter, Page } from '../parts/page.tsx';
 import { type Column, Rows } from '../parts/rows.tsx';
+import { Searched } from '../parts/searched.tsx';
 import { Empty, Failure, Skeleton } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
 import { addressOf, filterBy, useAsked, usePlace } from '../router.ts';
@@ -91,12 +92,15 @@ export function Instances({ instance_id }: { instance_id: string | null }): JSX.
   const may_register = may('instance') && !is_portal;
   useAsked('new', () => setRegistering(may_register));
   const part = { ...queryOf(health), ...(q !== '' && { q }) };
-  const { rows, problem, is_complete, more, again } = useList(
+  const found: ListQuery<Instance> = useList(
     `instances ${health} ${q}`,
     (page) => client.listInstances({ ...page, ...part }),
     (instance) => instance.instance_id,
-    (event) => Boolean(event.instance_id) || event.name === 'message.accepted',
+    // A search that ended early has read many instances, so the page does not repeat it by itself.
+    (event) => found.searched_to === null && (Boolean(event.instance_id) || event.name === 'message.accepted'),
+    inOrderOfIds<Instance>((instance) => instance.instance_id),
   );
+  const { rows, problem, is_complete, searched_to, more, again } = found;
   const leading = (to?: string): string => addressOf(to === undefined ? ['instances'] : ['instances', to], query);
   return (
     <Page
@@ -118,7 +122,8 @@ export function Instances({ instance_id }: { instance_id: string | null }): JSX.
     >
       {rows === null && problem === null && <Skeleton />}
       {problem !== null && !rows?.length && <Failure problem={problem} again={again} />}
-      {rows?.length === 0 && problem === null && (
+      {rows !== null && searched_to !== null && !is_complete && <Searched to={searched_to} is_by_id more={more} />}
+      {rows?.length === 0 && problem === null && is_complete && (
         <Empty title={q === '' && health === '' ? 'No instances yet' : 'No instances match'}>
           {q !== '' || health !== '' ? (
             <button type="button" class="button" onClick={() => filterBy({ q: null, health: null })}>

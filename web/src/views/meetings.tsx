@@ -1,11 +1,12 @@
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { Meeting } from '@convoke/sdk';
-import { useList } from '../queries.ts';
+import { inOrderOfIds, type ListQuery, useList } from '../queries.ts';
 import { Dialog, Form, TextField } from '../parts/dialog.tsx';
 import { Icon } from '../parts/icons.tsx';
 import { Filter, Page } from '../parts/page.tsx';
 import { type Column, Rows } from '../parts/rows.tsx';
+import { Searched } from '../parts/searched.tsx';
 import { Empty, Failure, Skeleton } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
 import { addressOf, filterBy, go, useAsked, usePlace } from '../router.ts';
@@ -61,12 +62,15 @@ export function Meetings({ meeting_id }: { meeting_id: string | null }): JSX.Ele
   const q = query.get('q') ?? '';
   const [is_opening, setOpening] = useState(false);
   useAsked('new', () => setOpening(may('send') || may('instance')));
-  const { rows, problem, is_complete, more, again } = useList(
+  const found: ListQuery<Meeting> = useList(
     `meetings ${q}`,
     (page) => client.listMeetings({ ...page, ...(q !== '' && { q }) }),
     (meeting) => meeting.meeting_id,
-    (event) => Boolean(event.meeting_id) || Boolean(event.instance_id),
+    // A search that ended early has read many meetings, so the page does not repeat it by itself.
+    (event) => found.searched_to === null && (Boolean(event.meeting_id) || Boolean(event.instance_id)),
+    inOrderOfIds<Meeting>((meeting) => meeting.meeting_id),
   );
+  const { rows, problem, is_complete, searched_to, more, again } = found;
   const leading = (to?: string): string => addressOf(to === undefined ? ['meetings'] : ['meetings', to], query);
   return (
     <Page
@@ -83,7 +87,8 @@ export function Meetings({ meeting_id }: { meeting_id: string | null }): JSX.Ele
     >
       {rows === null && problem === null && <Skeleton />}
       {problem !== null && !rows?.length && <Failure problem={problem} again={again} />}
-      {rows?.length === 0 && problem === null && (
+      {rows !== null && searched_to !== null && !is_complete && <Searched to={searched_to} is_by_id more={more} />}
+      {rows?.length === 0 && problem === null && is_complete && (
         <Empty title={q === '' ? 'No meetings yet' : 'No meetings match'}>
           {q === '' ? (
             <p>A meeting exists as soon as an instance joins it or a message is sent in it.</p>

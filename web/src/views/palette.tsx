@@ -1,7 +1,7 @@
 /** One search over every id, every text and every view: ⌘K or Ctrl-K. */
 import type { JSX } from 'preact';
 import { useEffect, useId, useState } from 'preact/hooks';
-import { ConvokeError, type FoundMessage, type Scope } from '@convoke/sdk';
+import { ConvokeError, type FoundMessage, type Scope, type SearchPage } from '@convoke/sdk';
 import { Dialog } from '../parts/dialog.tsx';
 import { Foreign } from '../parts/foreign.tsx';
 import { isForInputMethod } from '../keyboard.ts';
@@ -126,6 +126,15 @@ export function Palette({ places, onClose }: PaletteProps): JSX.Element {
           refused &&
           (isAway(refused) ? 'The service does not respond.' : `No messages were searched: ${refused.detail}`)}
         {!is_searching && !refused && asked !== '' && value?.found.length === 0 && 'Nothing found. '}
+        {!is_searching &&
+          value?.ended.map(({ kind, to }) => (
+            <span key={kind}>
+              Not all {kind} were searched.{' '}
+              <a href={to} onClick={onClose}>
+                Search further
+              </a>{' '}
+            </span>
+          ))}
         {!is_searching && value?.searched_to !== undefined && (
           <>
             Messages were searched back to {new Date(value.searched_to).toLocaleString('en-GB')}.{' '}
@@ -154,15 +163,17 @@ const mayDo = (needs: readonly Scope[]): boolean => !is_portal && needs.some(may
 interface Results {
   found: Found[];
   searched_to?: string | undefined;
+  /** The lists whose search ended before it had read all ids, and the page that searches on. */
+  ended: { kind: string; to: string }[];
   /** Why no messages were searched. */
   problem: ConvokeError | null;
 }
 
-const NOTHING: Results = { found: [], problem: null };
+const NOTHING: Results = { found: [], ended: [], problem: null };
 
 /** Everything that has this id or this text. A part that is refused or fails hides none of the others. */
 async function search(text: string): Promise<Results> {
-  const none = { data: [], next_cursor: null };
+  const none: SearchPage<never> = { data: [], next_cursor: null };
   const place = /^(.+?)\s*#(\d{1,15})$/.exec(text);
   const is_id = /^(?:msg|dlv)_\S+$/.test(text);
   const reads = may('read');
@@ -217,7 +228,13 @@ async function search(text: string): Promise<Results> {
       })),
       ...found_messages.data.map(messageFound),
     ],
-    searched_to: 'searched_to' in found_messages ? found_messages.searched_to : undefined,
+    searched_to: found_messages.searched_to,
+    ended: [
+      ...(instances.searched_to === undefined
+        ? []
+        : [{ kind: 'instances', to: addressOf(['instances'], { q: text }) }]),
+      ...(meetings.searched_to === undefined ? [] : [{ kind: 'meetings', to: addressOf(['meetings'], { q: text }) }]),
+    ],
     problem: messages instanceof ConvokeError ? messages : null,
   };
 }

@@ -687,6 +687,9 @@ class InstancePage(Model):
     """The items of this page."""
     next_cursor: str | None
     """Give it as cursor to get the next page; null on the last one."""
+    searched_to: str | None = None
+    """Present when the search stopped before the page was full, because a request reads only so many rows: the
+    search came to this id. The page may be empty; next_cursor continues."""
 
 
 class Invite(Model):
@@ -836,6 +839,9 @@ class MeetingPage(Model):
     """The items of this page."""
     next_cursor: str | None
     """Give it as cursor to get the next page; null on the last one."""
+    searched_to: str | None = None
+    """Present when the search stopped before the page was full, because a request reads only so many rows: the
+    search came to this id. The page may be empty; next_cursor continues."""
 
 
 class Membership(Model):

@@ -152,7 +152,9 @@ class Operations:
     ) -> InstancePage:
         """List instances, in the order of their ids.
 
-        Those that match all filters. A key that is limited to instances or meetings finds only those.
+        Those that match all filters. A key that is limited to instances or meetings finds only those. With q,
+        is_active, paused or health the service has to read instances, and one request reads a limited number.
+        When it stops at that limit, `searched_to` says how far it came, and next_cursor continues there.
 
         :param agent_id: Only instances that host this agent.
         :param meeting_id: Only instances that are in this meeting.
@@ -484,7 +486,9 @@ class Operations:
     ) -> MeetingPage:
         """List meetings, in the order of their ids.
 
-        Each with the number of its instances and agents, and the time of its last activity.
+        Each with the number of its instances and agents, and the time of its last activity. With q the service
+        has to read the ids, and one request reads a limited number. When it stops at that limit, `searched_to`
+        says how far it came, and next_cursor continues there.
 
         :param q: Part of the id.
         :param instance_id: Only meetings that this instance is in.

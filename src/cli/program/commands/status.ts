@@ -1,5 +1,13 @@
 import { Command, Option } from 'commander';
-import { type ConvokeClient, ConvokeError, type Counts, type GetHistoryQuery, type ServiceHistory } from '@convoke/sdk';
+import {
+  all,
+  type ConvokeClient,
+  ConvokeError,
+  type Counts,
+  type GetHistoryQuery,
+  type Instance,
+  type ServiceHistory,
+} from '@convoke/sdk';
 import { wallNow } from '../../../wall_clock.ts';
 import { type ApiOptions, clientFor, noteUnseen, withApi } from '../api.ts';
 import { withExamples } from '../examples.ts';
@@ -74,7 +82,10 @@ export function countsInWords({ counted_at, instances, deliveries }: Counts, now
 
 /** The first instances that are down, since when, and when the next attempt is made. */
 async function downInWords(client: ConvokeClient, count: number): Promise<Record<string, string>> {
-  const { data } = await client.listInstances({ health: 'down', paused: false, limit: DOWN_SHOWN });
+  const data: Instance[] = [];
+  // One request may end before it has found the first of them.
+  const down = all((start) => client.listInstances({ health: 'down', paused: false, limit: DOWN_SHOWN, ...start }));
+  for await (const instance of down) if (data.push(instance) === Math.min(count, DOWN_SHOWN)) break;
   const now_ms = wallNow();
   const shown = data.map(({ instance_id, health_since, next_try_at }) => {
     const since = health_since === undefined ? '' : ` since ${ago(health_since, now_ms)}`;
