@@ -131,10 +131,37 @@ function boundsThem(engine: EngineUnderTest): void {
     assert.deepEqual(await calls({ q: '01' }), in_two);
     assert.deepEqual(await calls({ agent_id: 'nobody' }), in_two);
     assert.deepEqual(await calls({ meeting_id: 'm' }), in_two);
-    // The instances of several meetings are in no index in the order of their ids: one call reads them all.
-    const seen = { owner_scope, meeting_ids: ['m'] };
-    const { data, searched_to } = await store.instances.list({ limit: 100, q: '01' }, seen, TEN);
-    assert.deepEqual([data.map(({ instance_id }) => instance_id), searched_to], [['01'], null]);
+  });
+
+  test('a key that sees its own instances and some meetings gets them in order, and reads so many of each', async (t) => {
+    const store = await engine.open(t);
+    for (const n of NUMBERS) await register(store, n, WALL, { owner_key_id: Number(n) % 2 === 0 ? 'own' : 'other' });
+    await meeting(store, 'm', '01', '02', '05');
+    await meeting(store, 'n', '05', '09', '13', 'z');
+    await meeting(store, 'unseen', '03');
+    await store.meetings.leave('n', '13', WALL);
+    const seen = { owner_scope: { key_id: 'own', instance_id: null }, meeting_ids: ['m', 'n', 'nowhere'] };
+    const calls = (filter: Omit<InstanceFilter, 'limit'>, limit = 100, reads = TEN) =>
+      callsOf(
+        (cursor) => store.instances.list({ limit, ...filter, cursor }, seen, reads),
+        ({ instance_id }) => instance_id,
+      );
+    const own = NUMBERS.filter((n) => Number(n) % 2 === 0);
+    const visible = [...own, '01', '05', '09', 'z'].toSorted();
+    assert.deepEqual(await calls({}), [[visible, null]]);
+    assert.deepEqual((await calls({}, 1)).flat(2).filter(Boolean), visible);
+    assert.deepEqual(await calls({ q: '5' }), [
+      [['05'], visible[9]],
+      [[], null],
+    ]);
+    assert.deepEqual((await calls({ paused: false }, 100, { ...TEN, rows: 1 })).map(([ids]) => ids).flat(), visible);
+    assert.deepEqual(await calls({ meeting_id: 'n' }), [[['05', '09', 'z'], null]]);
+    assert.deepEqual(await calls({ meeting_id: 'unseen' }), [
+      [[], visible[9]],
+      [[], null],
+    ]);
+    assert.equal((await store.instances.get('z', seen))?.instance_id, 'z');
+    assert.equal(await store.instances.get('03', seen), null);
   });
 
   test('a call that meets long rows reads fewer of them, and at least one', async (t) => {

@@ -97,6 +97,21 @@ async function statementsOfTheStore(t: TestContext): Promise<string[]> {
   return [...statements].filter((sql) => /^\s*(SELECT|UPDATE|DELETE|WITH|INSERT)/i.test(sql));
 }
 
+/** The reasons for which a page of instances or meetings reads more rows than it has; empty when it does not. */
+function faultsOfPage(sql: string): string[] {
+  const plan = file.prepare(`EXPLAIN QUERY PLAN ${sql}`).all() as { id: number; parent: number; detail: string }[];
+  // The ids of a key with limits are a short list: see `firstSeen`.
+  const lists = plan.filter(
+    ({ detail }) => detail.startsWith('LIST SUBQUERY') && !sql.includes('CROSS JOIN memberships'),
+  );
+  const reads = plan.filter(({ parent, detail }) => lists.some(({ id }) => id === parent) && !/json_each/.test(detail));
+  const sorts = plan.filter(({ parent, detail }) => parent === 0 && detail === 'USE TEMP B-TREE FOR ORDER BY');
+  return [...reads, ...sorts].map(({ detail }) => detail);
+}
+
+/** Matches the pages of instances and of meetings. */
+const PAGE_OF_IDS = /from "(instances" as "i|meetings" as "m)"[^]* order by "\w"."(instance|meeting)_id" limit \?$/;
+
 const OF_MESSAGE = 'd.delivery_no <= m.message_no + m.deliveries_queued';
 
 test('no statement of SQLite reads the history to find a few rows', async (t) => {
@@ -113,6 +128,34 @@ test('no statement of SQLite reads the history to find a few rows', async (t) =>
     of_messages.filter((sql) => !endsWithTheMessage(sql)),
     [],
   );
+});
+
+test('no page of instances or meetings sorts, or collects all instances of an agent or all meetings of an instance', async (t) => {
+  const pages = (await statementsOfTheStore(t)).filter((sql) => PAGE_OF_IDS.test(sql));
+  for (const part of [
+    '"instance_agents" as "a"',
+    '"memberships" as "s"',
+    '"memberships" as "j"',
+    'CROSS JOIN memberships',
+  ])
+    assert.ok(
+      pages.some((sql) => sql.includes(part)),
+      part,
+    );
+  assert.deepEqual(
+    pages.flatMap((sql) => faultsOfPage(sql).map((fault) => `${fault}\n${sql}`)),
+    [],
+  );
+});
+
+test('control: pages that read too much are found', () => {
+  const all = 'SELECT i.instance_id FROM instances i';
+  const of_agent = 'SELECT instance_id FROM instance_agents WHERE agent_id = ?';
+  const collected = `${all} WHERE i.instance_id IN (${of_agent}) ORDER BY i.instance_id LIMIT ?`;
+  assert.match(faultsOfPage(collected).join(), /SEARCH instance_agents/);
+  const joined = `${all} JOIN instance_agents a ON a.instance_id = i.instance_id WHERE a.agent_id = ? ORDER BY `;
+  assert.match(faultsOfPage(`${joined} i.instance_id LIMIT ?`).join(), /TEMP B-TREE/);
+  assert.deepEqual(faultsOfPage(`${joined} a.instance_id LIMIT ?`), []);
 });
 
 test('control: statements that read the history are found', () => {

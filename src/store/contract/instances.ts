@@ -100,9 +100,8 @@ export interface InstanceStore {
   /** The instances with these ids, as far as they exist; without counts, which delivering does not need. */
   load(instance_ids: string[]): Promise<Instance[]>;
   /**
-   * In the order of the ids. With `q`, `is_active`, `paused` or `health` one call reads at most `reads`, SEARCH_READS
-   * when absent, because no index has these. A caller who sees instances by their meetings is the exception: the call
-   * reads all instances that the caller sees.
+   * In the order of the ids. With `q`, `is_active`, `paused` or `health`, and with a second condition, one call reads at
+   * most `reads`, SEARCH_READS when absent, because no index has these.
    */
   list(filter: InstanceFilter, visibility?: Visibility | null, reads?: Reads): Promise<SearchPage<InstanceRow, string>>;
   /**

@@ -1,61 +1,22 @@
 import type { DataKeys } from '../secrets/data_keys.ts';
 import type { Quotas } from '../contract/quotas.ts';
-import { sql } from 'kysely';
 import { ACK_TIMEOUT_S } from '../../domain/instance.ts';
 import { TIMEOUT_S } from '../../domain/runtimes/runtimes.ts';
 import { Problem } from '../../domain/problem.ts';
-import { pageOf } from '../rows/page.ts';
-import { searchedUpTo } from '../rows/part.ts';
-import { type Reads, SEARCH_READS, type SearchPage } from '../contract/search.ts';
-import { keyOf, rowsOfPage } from './page.ts';
-import {
-  type CountedRow,
-  type CountedState,
-  countsOf,
-  INSTANCE_BYTES,
-  instanceReader,
-  type ListedInstances,
-  type PreviousRow,
-  SOURCE_ALIAS,
-  STATE,
-  walkOf,
-} from '../rows/instances.ts';
+import { instanceReader, type PreviousRow } from '../rows/instances.ts';
 import { WEBHOOK_SECRETS, type WebhookSecrets } from '../rows/webhook_secrets.ts';
-import { likePattern, lowerCase } from '../rows/like.ts';
 import { type InstanceRow, type InstanceStore, liftsBackoff, type Registration } from '../contract/instances.ts';
-import type { Visibility } from '../../domain/access.ts';
 import type { InstancesTable } from '../rows/tables.ts';
-import { INSTANCE_COLUMNS, of } from './columns.ts';
-import { build, type Session, statement, withPartition } from './database.ts';
+import { INSTANCE_COLUMNS } from './columns.ts';
+import { type Session, statement, withPartition } from './database.ts';
 import { REMOVAL } from './locks.ts';
 import { CANCELLED } from './pending/pending_deliveries.ts';
-import { lastRead } from './part.ts';
-import { isInstanceVisible, IS_OWNED, ownedBy } from './owner_scope.ts';
+import { instanceLists } from './instance_lists.ts';
+import { IS_OWNED, ownedBy } from './owner_scope.ts';
 import { assertRoomForInstance } from './quotas.ts';
-
-const PENDING =
-  '(SELECT count(*) FROM pending_deliveries d WHERE d.partition_no = i.partition_no AND d.instance_id = i.instance_id)';
 
 /** The epoch of the partition of an instance `i`. */
 const CURRENT_EPOCH = `(SELECT p.epoch FROM partitions p WHERE p.partition_no = i.partition_no)`;
-
-/**
- * A machine counts as connected only if the node that delivers to it renewed its lease within this time. A node renews
- * every 3 s. The lease lasts longer, because a takeover must not happen too soon.
- */
-const SEEN_WITHIN_MS = 5_000;
-
-/**
- * The value of connected_epoch that an instance `i` has if its machine is connected now; null when the node that holds
- * its partition has not renewed its lease within SEEN_WITHIN_MS.
- */
-export const CONNECTED_EPOCH = `(SELECT p.epoch FROM partitions p LEFT JOIN nodes n ON n.node_no = p.node_no
-  WHERE p.partition_no = i.partition_no
-    AND (n.seen_at IS NULL OR n.seen_at >= floor(extract(epoch FROM now()) * 1000)::bigint - ${SEEN_WITHIN_MS}))`;
-
-const GET = statement(
-  `SELECT ${of('i', INSTANCE_COLUMNS).join(', ')}, ${PENDING} AS pending_deliveries, ${CONNECTED_EPOCH} AS current_epoch FROM instances i WHERE instance_id = $instance_id`,
-);
 
 /** Locks the row until the end of the transaction, so that nobody changes it after it was read. */
 const GET_PREVIOUS = statement(`
@@ -194,76 +155,10 @@ export function instanceOperations(
   session: Session,
   { keys, quotas }: { keys: DataKeys; quotas: Quotas },
 ): InstanceStore {
-  const { instanceOf, instanceRowOf, listedRowOf, rotatedSecrets, registeredValues, patchedValues } =
-    instanceReader(keys);
-
-  async function get(instance_id: string, visibility?: Visibility | null): Promise<InstanceRow | null> {
-    if (visibility) return (await list({ limit: 1, instance_id }, visibility)).data[0] ?? null;
-    const row = await session.one<CountedRow>(GET, { instance_id });
-    return row === undefined ? null : instanceRowOf(row);
-  }
-
-  /**
-   * The instances of a source, in the order of their ids. The source decides the order, so that the engine follows the
-   * index of the source, and does not sort.
-   */
-  function listed(
-    source: ReturnType<typeof walkOf>['source'],
-    { cursor, instance_id, agent_id, meeting_id }: ListedInstances,
-    visibility: Visibility | null | undefined,
-  ) {
-    let query = build
-      .selectFrom('instances as i')
-      .$if(source === 'agent', (all) =>
-        all
-          .innerJoin('instance_agents as a', 'a.instance_id', 'i.instance_id')
-          .where('a.agent_id', '=', agent_id as string),
-      )
-      .$if(source === 'meeting', (all) =>
-        all
-          .innerJoin('memberships as s', 's.instance_id', 'i.instance_id')
-          .where('s.meeting_id', '=', meeting_id as string)
-          .where('s.left_at', 'is', null),
-      );
-    if (cursor !== undefined) query = query.where('i.instance_id', '>', keyOf(cursor, ['string'])[0] as string);
-    if (visibility) query = query.where(isInstanceVisible(visibility));
-    if (instance_id !== undefined) query = query.where('i.instance_id', '=', instance_id);
-    return query.orderBy(sql.ref(`${SOURCE_ALIAS[source]}.instance_id`));
-  }
-
-  async function list(
-    { limit, ...filter }: ListedInstances & { limit: number },
-    visibility?: Visibility | null,
-    reads: Reads = SEARCH_READS,
-  ): Promise<SearchPage<InstanceRow, string>> {
-    const { source, others, is_bounded } = walkOf(filter, visibility);
-    const instances = listed(source, filter, visibility);
-    const row_bytes = sql<number>`${sql.raw(INSTANCE_BYTES)}`.as('row_bytes');
-    const last = is_bounded
-      ? await lastRead(session, instances.select(['i.instance_id as id', row_bytes]), reads)
-      : null;
-    let query = instances
-      .select(of('i', INSTANCE_COLUMNS))
-      .select([
-        sql<number>`${sql.raw(PENDING)}`.as('pending_deliveries'),
-        sql<number | null>`${sql.raw(CONNECTED_EPOCH)}`.as('current_epoch'),
-        row_bytes,
-      ])
-      .limit(limit + 1);
-    if (last !== null) query = query.where('i.instance_id', '<=', last);
-    for (const condition of others) query = query.where(condition);
-    if (filter.q !== undefined) {
-      const pattern = likePattern(lowerCase(filter.q));
-      query = query.where(
-        sql<boolean>`(lower(i.instance_id) LIKE ${pattern} OR lower(i.instance_name) LIKE ${pattern})`,
-      );
-    }
-    const rows = await rowsOfPage(session, query, 'instance_id');
-    return searchedUpTo(
-      pageOf(rows, limit, (row) => [row.instance_id], listedRowOf),
-      last,
-    );
-  }
+  const reader = instanceReader(keys);
+  const { instanceOf, rotatedSecrets, registeredValues, patchedValues } = reader;
+  const lists = instanceLists(session, reader);
+  const { get } = lists;
 
   async function register(
     registration: Registration,
@@ -291,31 +186,8 @@ export function instanceOperations(
   const notifyOf = (instance_id: string, lifts: boolean, requeued = false): void =>
     void session.messages.push({ kind: 'instance', instance_id, lifts, requeued });
 
-  async function count(after: string | null, limit: number, visibility?: Visibility | null) {
-    let part = build
-      .selectFrom('instances as i')
-      .select(['i.instance_id', STATE.as('state')])
-      .select(
-        sql<number>`CASE WHEN i.connected_since IS NULL THEN 0
-        WHEN i.connected_epoch = ${sql.raw(CONNECTED_EPOCH)} THEN 1 ELSE 0 END`.as('is_connected'),
-      )
-      .where('i.instance_id', '>', after ?? '')
-      .orderBy('i.instance_id')
-      .limit(limit);
-    if (visibility) part = part.where(isInstanceVisible(visibility));
-    const { sql: text, parameters } = build
-      .selectFrom(part.as('part'))
-      .select(['state', sql<number>`count(*)`.as('instances'), sql<number>`sum(is_connected)`.as('connected')])
-      .select(sql<string>`max(instance_id)`.as('last'))
-      .groupBy('state')
-      .compile();
-    return countsOf((await session.query<CountedState>(text, parameters)).rows, limit);
-  }
-
   return {
-    get,
-    list,
-    count,
+    ...lists,
     async register(registration, wall_ms, owner_scope) {
       const registered = await register(registration, wall_ms, owner_scope);
       notifyOf(registration.instance_id, true);

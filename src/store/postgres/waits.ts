@@ -1,5 +1,5 @@
 import { sql } from 'kysely';
-import { CONNECTED_EPOCH } from './instances.ts';
+import { CONNECTED_EPOCH } from './instance_lists.ts';
 
 const IS_UNCONNECTED = `i.transport = 'pull' AND (i.connected_epoch = ${CONNECTED_EPOCH}) IS NOT TRUE`;
 

@@ -22,6 +22,8 @@ import type {
   Registration,
 } from '../contract/instances.ts';
 import type { Visibility } from '../../domain/access.ts';
+import type { Reads } from '../contract/search.ts';
+import { rowsOfEach } from './search.ts';
 import { StoreError } from '../store_error.ts';
 import {
   storedCount,
@@ -320,33 +322,41 @@ export function countsOf(rows: readonly CountedState[], limit: number) {
 }
 
 /** A filter of `list`; with `instance_id`, only that instance. */
-export type ListedInstances = Omit<InstanceFilter, 'limit'> & { instance_id?: string };
+export type ListedInstances = InstanceFilter & { instance_id?: string };
 
-/** Where a list finds its rows, in the order of their ids. */
+/** Where a list finds its rows in the order of their ids: `seen` are those that a caller with limits sees. */
 type InstanceSource = 'all' | 'agent' | 'meeting' | 'seen';
 
-/** The table that has the ids of a source in their order. */
+/** The table whose index decides the order. Then the engine follows that index, and does not sort. */
 export const SOURCE_ALIAS: Record<InstanceSource, string> = { all: 'i', agent: 'a', meeting: 's', seen: 'i' };
 
 function sourceOf(
   { agent_id, meeting_id }: ListedInstances,
   visibility: Visibility | null | undefined,
 ): InstanceSource {
-  // A key that is limited to meetings may ask only for these, and sees all instances in them.
-  if (meeting_id !== undefined && visibility?.meeting_ids.length !== 0) return 'meeting';
+  // Who may see a meeting sees all instances in it.
+  if (meeting_id !== undefined && (!visibility || visibility.meeting_ids.includes(meeting_id))) return 'meeting';
   if (visibility) return 'seen';
   return agent_id === undefined ? 'all' : 'agent';
 }
 
-/**
- * How a list of instances `i` is read.
- *
- * - source: where the list finds its rows. The other conditions of the filter are `others`, and no index serves them
- * - is_bounded: whether one call reads only a part of the source. It reads the whole source when no index has the source
- *   in the order of the ids: the instances of several meetings
- */
-export function walkOf(filter: ListedInstances, visibility: Visibility | null | undefined) {
-  const { agent_id, meeting_id, is_active, paused, health, q } = filter;
+export interface InstanceWalk {
+  source: InstanceSource;
+  /** The conditions that no index serves. */
+  others: RawBuilder<boolean>[];
+  /** How much one call reads, if the list has such a condition; null: it reads the rows of the page. */
+  reads: Reads | null;
+  /** How many ids the call reads of the instances of the owner, and of each meeting that the caller sees. */
+  rows_of_each: number;
+}
+
+/** How a list of instances `i` is read. */
+export function walkOf(
+  filter: ListedInstances,
+  visibility: Visibility | null | undefined,
+  reads_max: Reads,
+): InstanceWalk {
+  const { limit, agent_id, meeting_id, is_active, paused, health, q } = filter;
   const source = sourceOf(filter, visibility);
   const others: RawBuilder<boolean>[] = [];
   if (agent_id !== undefined && source !== 'agent')
@@ -360,8 +370,10 @@ export function walkOf(filter: ListedInstances, visibility: Visibility | null | 
   if (is_active !== undefined) others.push(sql`i.is_active = ${is_active ? 1 : 0}`);
   if (paused !== undefined) others.push(paused ? sql`(${IS_PAUSED})` : sql`NOT (${IS_PAUSED})`);
   if (health !== undefined) others.push(healthCondition(health));
-  const is_in_order = source !== 'seen' || visibility?.meeting_ids.length === 0;
-  return { source, others, is_bounded: is_in_order && (others.length > 0 || q !== undefined) };
+  if (others.length === 0 && q === undefined) return { source, others, reads: null, rows_of_each: limit + 1 };
+  const sources = source === 'seen' ? 1 + visibility!.meeting_ids.length : 1;
+  const rows_of_each = rowsOfEach(sources, reads_max);
+  return { source, others, reads: { ...reads_max, rows: rows_of_each }, rows_of_each };
 }
 
 /** A boolean as it is stored; null when it is not given. */

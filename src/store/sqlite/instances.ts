@@ -1,24 +1,10 @@
-import { sql } from 'kysely';
-import type { OwnerScope, Visibility } from '../../domain/access.ts';
+import type { OwnerScope } from '../../domain/access.ts';
 import type { NumberSource } from '../../domain/id.ts';
 import { ACK_TIMEOUT_S } from '../../domain/instance.ts';
 import { TIMEOUT_S } from '../../domain/runtimes/runtimes.ts';
 import { Problem } from '../../domain/problem.ts';
-import { decodeCursor, pageOf } from '../rows/page.ts';
-import { searchedUpTo } from '../rows/part.ts';
-import { type Reads, SEARCH_READS, type SearchPage } from '../contract/search.ts';
 import type { DataKeys } from '../secrets/data_keys.ts';
-import {
-  type CountedRow,
-  countsOf,
-  INSTANCE_BYTES,
-  instanceReader,
-  type ListedInstances,
-  type PreviousRow,
-  SOURCE_ALIAS,
-  STATE,
-  walkOf,
-} from '../rows/instances.ts';
+import { instanceReader, type PreviousRow } from '../rows/instances.ts';
 import { WEBHOOK_SECRETS, type WebhookSecrets } from '../rows/webhook_secrets.ts';
 import type {
   ConnectionChange,
@@ -29,18 +15,12 @@ import type {
 } from '../contract/instances.ts';
 import { NO_QUOTAS, type Quotas } from '../contract/quotas.ts';
 import type { Database } from './database.ts';
-import { likePattern } from '../rows/like.ts';
 import type { Sync } from './sync.ts';
-import { lastRead } from './part.ts';
-import { isInstanceVisible, IS_OWNED, ownedBy } from './owner_scope.ts';
+import { instanceLists } from './instance_lists.ts';
+import { IS_OWNED, ownedBy } from './owner_scope.ts';
 import { assertRoomForInstance } from './quotas.ts';
 import type { Recipients } from './meeting_recipients.ts';
 import type { InstancesTable } from '../rows/tables.ts';
-
-const PENDING = `(SELECT count(*) FROM deliveries d WHERE d.instance_id = i.instance_id AND d.state = 'pending' AND d.aside = 0)
-  + (SELECT count(*) FROM deliveries d WHERE d.instance_id = i.instance_id AND d.state = 'pending' AND d.aside = 1)`;
-
-const GET = `SELECT i.*, ${PENDING} AS pending_deliveries, ? AS current_epoch FROM instances i WHERE instance_id = ?`;
 
 /** Whether the stored health of an instance still applies: its address is the same as in the new registration. */
 const IS_SAME = 'webhook_url = excluded.webhook_url AND transport = excluded.transport';
@@ -142,95 +122,13 @@ export function instanceOperations(
   recipients: Recipients,
   quotas: Quotas = NO_QUOTAS,
 ): Sync<InstanceStore> {
-  const { instanceOf, instanceRowOf, listedRowOf, rotatedSecrets, registeredValues, patchedValues } =
-    instanceReader(keys);
-
-  function get(instance_id: string, visibility?: Visibility | null): InstanceRow | null {
-    if (visibility) return list({ limit: 1, instance_id }, visibility).data[0] ?? null;
-    const row = db.prepare(GET).get(db.term, instance_id) as CountedRow | undefined;
-    return row === undefined ? null : instanceRowOf(row);
-  }
-
-  /**
-   * The instances of a source, in the order of their ids. The source decides the order, so that the engine follows the
-   * index of the source, and does not sort.
-   */
-  function listed(
-    source: ReturnType<typeof walkOf>['source'],
-    { cursor, instance_id, agent_id, meeting_id }: ListedInstances,
-    visibility: Visibility | null | undefined,
-  ) {
-    let query = db.build
-      .selectFrom('instances as i')
-      .$if(source === 'agent', (all) =>
-        all
-          .innerJoin('instance_agents as a', 'a.instance_id', 'i.instance_id')
-          .where('a.agent_id', '=', agent_id as string),
-      )
-      .$if(source === 'meeting', (all) =>
-        all
-          .innerJoin('memberships as s', 's.instance_id', 'i.instance_id')
-          .where('s.meeting_id', '=', meeting_id as string)
-          .where('s.left_at', 'is', null),
-      );
-    if (cursor !== undefined) query = query.where('i.instance_id', '>', decodeCursor(cursor, ['string'])[0] as string);
-    if (visibility) query = query.where(isInstanceVisible(visibility));
-    if (instance_id !== undefined) query = query.where('i.instance_id', '=', instance_id);
-    return query.orderBy(sql.ref(`${SOURCE_ALIAS[source]}.instance_id`));
-  }
-
-  function list(
-    { limit, ...filter }: ListedInstances & { limit: number },
-    visibility?: Visibility | null,
-    reads: Reads = SEARCH_READS,
-  ): SearchPage<InstanceRow, string> {
-    const { source, others, is_bounded } = walkOf(filter, visibility);
-    const instances = listed(source, filter, visibility);
-    const row_bytes = sql<number>`${sql.raw(INSTANCE_BYTES)}`.as('row_bytes');
-    const last = is_bounded ? lastRead(db, instances.select(['i.instance_id as id', row_bytes]), reads) : null;
-    let query = instances
-      .selectAll('i')
-      .select([
-        sql<number>`${sql.raw(PENDING)}`.as('pending_deliveries'),
-        sql<number>`${db.term}`.as('current_epoch'),
-        row_bytes,
-      ])
-      .limit(limit + 1);
-    if (last !== null) query = query.where('i.instance_id', '<=', last);
-    for (const condition of others) query = query.where(condition);
-    if (filter.q !== undefined) {
-      const pattern = likePattern(filter.q);
-      query = query.where(
-        sql<boolean>`(i.instance_id LIKE ${pattern} ESCAPE '\\' OR i.instance_name LIKE ${pattern} ESCAPE '\\')`,
-      );
-    }
-    return searchedUpTo(
-      pageOf(db.each(query), limit, (row) => [row.instance_id], listedRowOf),
-      last,
-    );
-  }
-
-  function count(after: string | null, limit: number, visibility?: Visibility | null) {
-    let part = db.build
-      .selectFrom('instances as i')
-      .select(['i.instance_id', STATE.as('state')])
-      .select(sql<number>`i.connected_since IS NOT NULL AND i.connected_epoch IS ${db.term}`.as('is_connected'))
-      .where('i.instance_id', '>', after ?? '')
-      .orderBy('i.instance_id')
-      .limit(limit);
-    if (visibility) part = part.where(isInstanceVisible(visibility));
-    const states = db.build
-      .selectFrom(part.as('part'))
-      .select(['state', sql<number>`count(*)`.as('instances'), sql<number>`sum(is_connected)`.as('connected')])
-      .select(sql<string>`max(instance_id)`.as('last'))
-      .groupBy('state');
-    return countsOf(db.all(states), limit);
-  }
+  const reader = instanceReader(keys);
+  const { instanceOf, rotatedSecrets, registeredValues, patchedValues } = reader;
+  const lists = instanceLists(db, reader);
+  const { get } = lists;
 
   return {
-    get,
-    list,
-    count,
+    ...lists,
     register(registration: Registration, wall_ms: number, owner_scope?: OwnerScope | null) {
       const { instance_id } = registration;
       const previous = db.prepare(GET_PREVIOUS).get({ instance_id, ...ownedBy(owner_scope) }) as

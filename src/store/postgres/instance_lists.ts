@@ -1,0 +1,141 @@
+/** Reads instances: one, and lists in the order of their ids. */
+import { sql } from 'kysely';
+import type { Visibility } from '../../domain/access.ts';
+import type { InstanceRow, InstanceStore } from '../contract/instances.ts';
+import { type Reads, SEARCH_READS, type SearchPage } from '../contract/search.ts';
+import {
+  type CountedRow,
+  type CountedState,
+  countsOf,
+  INSTANCE_BYTES,
+  type instanceReader,
+  type InstanceWalk,
+  type ListedInstances,
+  SOURCE_ALIAS,
+  STATE,
+  walkOf,
+} from '../rows/instances.ts';
+import { likePattern, lowerCase } from '../rows/like.ts';
+import { pageOf } from '../rows/page.ts';
+import { searchedUpTo } from '../rows/part.ts';
+import { INSTANCE_COLUMNS, of } from './columns.ts';
+import { build, type Session, statement } from './database.ts';
+import { isFirstSeen, isInstanceVisible } from './owner_scope.ts';
+import { keyOf, rowsOfPage } from './page.ts';
+import { lastRead } from './part.ts';
+
+const PENDING =
+  '(SELECT count(*) FROM pending_deliveries d WHERE d.partition_no = i.partition_no AND d.instance_id = i.instance_id)';
+
+/**
+ * A machine counts as connected only if the node that delivers to it renewed its lease within this time. A node renews
+ * every 3 s. The lease lasts longer, because a takeover must not happen too soon.
+ */
+const SEEN_WITHIN_MS = 5_000;
+
+/**
+ * The value of connected_epoch that an instance `i` has if its machine is connected now; null when the node that holds
+ * its partition has not renewed its lease within SEEN_WITHIN_MS.
+ */
+export const CONNECTED_EPOCH = `(SELECT p.epoch FROM partitions p LEFT JOIN nodes n ON n.node_no = p.node_no
+  WHERE p.partition_no = i.partition_no
+    AND (n.seen_at IS NULL OR n.seen_at >= floor(extract(epoch FROM now()) * 1000)::bigint - ${SEEN_WITHIN_MS}))`;
+
+const GET = statement(
+  `SELECT ${of('i', INSTANCE_COLUMNS).join(', ')}, ${PENDING} AS pending_deliveries, ${CONNECTED_EPOCH} AS current_epoch FROM instances i WHERE instance_id = $instance_id`,
+);
+
+export function instanceLists(
+  session: Session,
+  { instanceRowOf, listedRowOf }: Pick<ReturnType<typeof instanceReader>, 'instanceRowOf' | 'listedRowOf'>,
+): Pick<InstanceStore, 'get' | 'list' | 'count'> {
+  async function get(instance_id: string, visibility?: Visibility | null): Promise<InstanceRow | null> {
+    if (visibility) return (await list({ limit: 1, instance_id }, visibility)).data[0] ?? null;
+    const row = await session.one<CountedRow>(GET, { instance_id });
+    return row === undefined ? null : instanceRowOf(row);
+  }
+
+  /** The rows of a walk, without the conditions that no index serves, in the order of their ids. */
+  function listed(
+    { source, rows_of_each }: InstanceWalk,
+    { cursor, instance_id, agent_id, meeting_id }: ListedInstances,
+    visibility: Visibility | null | undefined,
+  ) {
+    let query = build
+      .selectFrom('instances as i')
+      .$if(source === 'agent', (all) =>
+        all
+          .innerJoin('instance_agents as a', 'a.instance_id', 'i.instance_id')
+          .where('a.agent_id', '=', agent_id as string),
+      )
+      .$if(source === 'meeting', (all) =>
+        all
+          .innerJoin('memberships as s', 's.instance_id', 'i.instance_id')
+          .where('s.meeting_id', '=', meeting_id as string)
+          .where('s.left_at', 'is', null),
+      );
+    const after = cursor === undefined ? '' : (keyOf(cursor, ['string'])[0] as string);
+    if (cursor !== undefined) query = query.where('i.instance_id', '>', after);
+    if (visibility && instance_id !== undefined) query = query.where(isInstanceVisible(visibility));
+    else if (visibility && source === 'seen') query = query.where(isFirstSeen(visibility, after, rows_of_each));
+    if (instance_id !== undefined) query = query.where('i.instance_id', '=', instance_id);
+    return query.orderBy(sql.ref(`${SOURCE_ALIAS[source]}.instance_id`));
+  }
+
+  async function list(
+    filter: ListedInstances,
+    visibility?: Visibility | null,
+    reads: Reads = SEARCH_READS,
+  ): Promise<SearchPage<InstanceRow, string>> {
+    const { limit, q } = filter;
+    const walk = walkOf(filter, visibility, reads);
+    const instances = listed(walk, filter, visibility);
+    const row_bytes = sql<number>`${sql.raw(INSTANCE_BYTES)}`.as('row_bytes');
+    const ids = instances.select(['i.instance_id as id', row_bytes]);
+    const last = walk.reads === null ? null : await lastRead(session, ids, walk.reads);
+    let query = instances
+      .select(of('i', INSTANCE_COLUMNS))
+      .select([
+        sql<number>`${sql.raw(PENDING)}`.as('pending_deliveries'),
+        sql<number | null>`${sql.raw(CONNECTED_EPOCH)}`.as('current_epoch'),
+        row_bytes,
+      ])
+      .limit(limit + 1);
+    if (last !== null) query = query.where('i.instance_id', '<=', last);
+    for (const condition of walk.others) query = query.where(condition);
+    if (q !== undefined) {
+      const pattern = likePattern(lowerCase(q));
+      query = query.where(
+        sql<boolean>`(lower(i.instance_id) LIKE ${pattern} OR lower(i.instance_name) LIKE ${pattern})`,
+      );
+    }
+    const rows = await rowsOfPage(session, query, 'instance_id');
+    return searchedUpTo(
+      pageOf(rows, limit, (row) => [row.instance_id], listedRowOf),
+      last,
+    );
+  }
+
+  async function count(after: string | null, limit: number, visibility?: Visibility | null) {
+    let part = build
+      .selectFrom('instances as i')
+      .select(['i.instance_id', STATE.as('state')])
+      .select(
+        sql<number>`CASE WHEN i.connected_since IS NULL THEN 0
+        WHEN i.connected_epoch = ${sql.raw(CONNECTED_EPOCH)} THEN 1 ELSE 0 END`.as('is_connected'),
+      )
+      .where('i.instance_id', '>', after ?? '')
+      .orderBy('i.instance_id')
+      .limit(limit);
+    if (visibility) part = part.where(isFirstSeen(visibility, after ?? '', limit));
+    const { sql: text, parameters } = build
+      .selectFrom(part.as('part'))
+      .select(['state', sql<number>`count(*)`.as('instances'), sql<number>`sum(is_connected)`.as('connected')])
+      .select(sql<string>`max(instance_id)`.as('last'))
+      .groupBy('state')
+      .compile();
+    return countsOf((await session.query<CountedState>(text, parameters)).rows, limit);
+  }
+
+  return { get, list, count };
+}

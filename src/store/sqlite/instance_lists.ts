@@ -1,0 +1,118 @@
+/** Reads instances: one, and lists in the order of their ids. */
+import { sql } from 'kysely';
+import type { Visibility } from '../../domain/access.ts';
+import type { InstanceRow, InstanceStore } from '../contract/instances.ts';
+import { type Reads, SEARCH_READS, type SearchPage } from '../contract/search.ts';
+import {
+  type CountedRow,
+  countsOf,
+  INSTANCE_BYTES,
+  type instanceReader,
+  type InstanceWalk,
+  type ListedInstances,
+  SOURCE_ALIAS,
+  STATE,
+  walkOf,
+} from '../rows/instances.ts';
+import { likePattern } from '../rows/like.ts';
+import { decodeCursor, pageOf } from '../rows/page.ts';
+import { searchedUpTo } from '../rows/part.ts';
+import type { Database } from './database.ts';
+import { isFirstSeen, isInstanceVisible } from './owner_scope.ts';
+import { lastRead } from './part.ts';
+import type { Sync } from './sync.ts';
+
+const PENDING = `(SELECT count(*) FROM deliveries d WHERE d.instance_id = i.instance_id AND d.state = 'pending' AND d.aside = 0)
+  + (SELECT count(*) FROM deliveries d WHERE d.instance_id = i.instance_id AND d.state = 'pending' AND d.aside = 1)`;
+
+const GET = `SELECT i.*, ${PENDING} AS pending_deliveries, ? AS current_epoch FROM instances i WHERE instance_id = ?`;
+
+export function instanceLists(
+  db: Database,
+  { instanceRowOf, listedRowOf }: Pick<ReturnType<typeof instanceReader>, 'instanceRowOf' | 'listedRowOf'>,
+): Pick<Sync<InstanceStore>, 'get' | 'list' | 'count'> {
+  function get(instance_id: string, visibility?: Visibility | null): InstanceRow | null {
+    if (visibility) return list({ limit: 1, instance_id }, visibility).data[0] ?? null;
+    const row = db.prepare(GET).get(db.term, instance_id) as CountedRow | undefined;
+    return row === undefined ? null : instanceRowOf(row);
+  }
+
+  /** The rows of a walk, without the conditions that no index serves, in the order of their ids. */
+  function listed(
+    { source, rows_of_each }: InstanceWalk,
+    { cursor, instance_id, agent_id, meeting_id }: ListedInstances,
+    visibility: Visibility | null | undefined,
+  ) {
+    let query = db.build
+      .selectFrom('instances as i')
+      .$if(source === 'agent', (all) =>
+        all
+          .innerJoin('instance_agents as a', 'a.instance_id', 'i.instance_id')
+          .where('a.agent_id', '=', agent_id as string),
+      )
+      .$if(source === 'meeting', (all) =>
+        all
+          .innerJoin('memberships as s', 's.instance_id', 'i.instance_id')
+          .where('s.meeting_id', '=', meeting_id as string)
+          .where('s.left_at', 'is', null),
+      );
+    const after = cursor === undefined ? '' : (decodeCursor(cursor, ['string'])[0] as string);
+    if (cursor !== undefined) query = query.where('i.instance_id', '>', after);
+    if (visibility && instance_id !== undefined) query = query.where(isInstanceVisible(visibility));
+    else if (visibility && source === 'seen') query = query.where(isFirstSeen(visibility, after, rows_of_each));
+    if (instance_id !== undefined) query = query.where('i.instance_id', '=', instance_id);
+    return query.orderBy(sql.ref(`${SOURCE_ALIAS[source]}.instance_id`));
+  }
+
+  function list(
+    filter: ListedInstances,
+    visibility?: Visibility | null,
+    reads: Reads = SEARCH_READS,
+  ): SearchPage<InstanceRow, string> {
+    const { limit, q } = filter;
+    const walk = walkOf(filter, visibility, reads);
+    const instances = listed(walk, filter, visibility);
+    const row_bytes = sql<number>`${sql.raw(INSTANCE_BYTES)}`.as('row_bytes');
+    const ids = instances.select(['i.instance_id as id', row_bytes]);
+    const last = walk.reads === null ? null : lastRead(db, ids, walk.reads);
+    let query = instances
+      .selectAll('i')
+      .select([
+        sql<number>`${sql.raw(PENDING)}`.as('pending_deliveries'),
+        sql<number>`${db.term}`.as('current_epoch'),
+        row_bytes,
+      ])
+      .limit(limit + 1);
+    if (last !== null) query = query.where('i.instance_id', '<=', last);
+    for (const condition of walk.others) query = query.where(condition);
+    if (q !== undefined) {
+      const pattern = likePattern(q);
+      query = query.where(
+        sql<boolean>`(i.instance_id LIKE ${pattern} ESCAPE '\\' OR i.instance_name LIKE ${pattern} ESCAPE '\\')`,
+      );
+    }
+    return searchedUpTo(
+      pageOf(db.each(query), limit, (row) => [row.instance_id], listedRowOf),
+      last,
+    );
+  }
+
+  function count(after: string | null, limit: number, visibility?: Visibility | null) {
+    let part = db.build
+      .selectFrom('instances as i')
+      .select(['i.instance_id', STATE.as('state')])
+      .select(sql<number>`i.connected_since IS NOT NULL AND i.connected_epoch IS ${db.term}`.as('is_connected'))
+      .where('i.instance_id', '>', after ?? '')
+      .orderBy('i.instance_id')
+      .limit(limit);
+    if (visibility) part = part.where(isFirstSeen(visibility, after ?? '', limit));
+    const states = db.build
+      .selectFrom(part.as('part'))
+      .select(['state', sql<number>`count(*)`.as('instances'), sql<number>`sum(is_connected)`.as('connected')])
+      .select(sql<string>`max(instance_id)`.as('last'))
+      .groupBy('state');
+    return countsOf(db.all(states), limit);
+  }
+
+  return { get, list, count };
+}
