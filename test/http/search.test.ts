@@ -1,8 +1,9 @@
 /** Searches of messages and deliveries over HTTP: by any id, by text, by state or outcome, and by recipient. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
-import type { Delivery, FoundMessage, SearchPage, SentMessage } from '@convoke/sdk';
-import { searchOn } from '../../src/http/routes/searches.ts';
+import type { Delivery, FoundMessage, Instance, Meeting, SearchPage, SentMessage } from '@convoke/sdk';
+import { searchOn, wireSearched } from '../../src/http/routes/searches.ts';
+import type { MeetingRow } from '../../src/store/contract/meetings.ts';
 import { ENGINES } from '../support/engines.ts';
 import { assertProblem, messagesPath, useService } from '../support/service.ts';
 import { newMessage } from '../support/store_contents.ts';
@@ -120,6 +121,23 @@ describe('a search', { concurrency: true }, () => {
     assert.equal((await pushes({ instance_id: good.instance_id, since: accepted_at })).data.length, 3);
   });
 
+  test('finds meetings and instances in one request, although each call of the store reads few rows', async (t) => {
+    const last = service.name('zz-last');
+    for (let n = 0; n < 30; n++) await send(service.name('a'), 'x');
+    await send(last, 'x');
+    const { instance_id } = await service.member(t, service.name('a'), { registration: { instance_name: last } });
+    const meetings = await service.get<SearchPage<Meeting>>(`/api/v1/meetings/?limit=1&q=${last}`);
+    assert.deepEqual(
+      [meetings.body.data.map(({ meeting_id }) => meeting_id), meetings.body.searched_to],
+      [[last], undefined],
+    );
+    const instances = await service.get<SearchPage<Instance>>(`/api/v1/instances/?limit=1&paused=false&q=${last}`);
+    assert.deepEqual(
+      [instances.body.data.map((instance) => instance.instance_id), instances.body.searched_to],
+      [[instance_id], undefined],
+    );
+  });
+
   test('asks the rules of one membership only', async (t) => {
     const meeting_id = service.name('meeting');
     const { instance_id } = await service.member(t, meeting_id, { agent_ids: ['a'] });
@@ -165,6 +183,19 @@ describe('one request', () => {
       second.data.map(({ seq }) => seq),
       [2],
     );
+  });
+
+  test('says to which id it came, in a list in the order of ids', async (t) => {
+    const store = await ENGINES[0]!.open(t);
+    for (const meeting_id of ['a', 'b', 'c']) await store.messages.accept([newMessage(meeting_id)]);
+    const slow = { clock: { now: () => Infinity }, ms_max: 400 };
+    const page = await searchOn<MeetingRow, string>(
+      { limit: 1 },
+      slow,
+      () => 0,
+      ({ cursor }) => store.meetings.list({ limit: 1, q: 'c', cursor }, null, { rows: 2, bytes: 2 ** 30 }),
+    );
+    assert.equal(wireSearched(page).searched_to, 'b');
   });
 
   test('ends after so many reads, however fast they are', async () => {

@@ -91,6 +91,21 @@ describe('the search of the pages', { concurrency: 2 }, () => {
     });
   });
 
+  test('a search that has not read all ids says so, and leads to the page that searches on', async (t) => {
+    await visit(t, async (page) => {
+      const ended = { json: { data: [], next_cursor: 'more', searched_to: 'k' } };
+      await page.route('**/api/v1/meetings/?*', (route) => route.fulfill(ended));
+      await page.keyboard.press('Control+k');
+      await search(page).fill('standup');
+      const said = page.getByRole('dialog').locator('.hint[role=status]');
+      await said.getByText('Not all meetings were searched.').waitFor();
+      assert.equal(await said.getByText('Not all instances').count(), 0);
+      await said.getByRole('link', { name: 'Search further' }).click();
+      await page.waitForURL(/\/meetings\?q=standup$/);
+      await page.getByText('Searched up to the id k.').waitFor();
+    });
+  });
+
   test('what is typed right after the key that opens the search is in its field', async (t) => {
     await visit(t, async (page) => {
       // The next key may come at once, so the field must have the focus when this event ends.

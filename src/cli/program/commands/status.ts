@@ -81,7 +81,10 @@ export function countsInWords({ counted_at, instances, deliveries }: Counts, now
 }
 
 /** The first instances that are down, since when, and when the next attempt is made. */
-async function downInWords(client: ConvokeClient, count: number): Promise<Record<string, string>> {
+export async function downInWords(
+  client: Pick<ConvokeClient, 'listInstances'>,
+  count: number,
+): Promise<Record<string, string>> {
   const data: Instance[] = [];
   // One request may end before it has found the first of them.
   const down = all((start) => client.listInstances({ health: 'down', paused: false, limit: DOWN_SHOWN, ...start }));
