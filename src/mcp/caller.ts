@@ -1,4 +1,5 @@
 import type { ConvokeClient, Session } from '@convoke/sdk';
+import { traceHeaders, traceOf } from '../domain/trace_context.ts';
 
 /** The user of the tools: a client of the API with a key of its own, and the rights of that key. */
 export class Caller {
@@ -28,16 +29,17 @@ export class Caller {
   }
 
   /**
-   * The same caller for a request with this `_meta`: its trace has priority over the headers of the HTTP request.
+   * The same caller for a request with this `_meta`: its trace has priority over the headers of the HTTP request. A trace
+   * that cannot be read is ignored, because tracing must never stop a message.
    *
-   * @param meta an object with `traceparent` and `tracestate`, as in W3C Trace Context. A value that is no text is
-   * ignored.
+   * @param meta an object with `traceparent` and `tracestate`, as in W3C Trace Context
    */
   within({ traceparent, tracestate }: Record<string, unknown> = {}): Caller {
-    if (typeof traceparent !== 'string') return this;
+    const named = traceOf(textOf(traceparent), textOf(tracestate));
+    if (named === null) return this;
     // An empty tracestate replaces the tracestate in the headers, which belongs to another traceparent.
+    const trace = { tracestate: '', ...traceHeaders(named) };
     const { client, signal, onAnswered, hasRoom, onUnsettled } = this;
-    const trace = { traceparent, tracestate: typeof tracestate === 'string' ? tracestate : '' };
     return new Caller({ client, signal, onAnswered, hasRoom, onUnsettled, trace });
   }
 
@@ -56,4 +58,8 @@ export class Caller {
   async instanceOf({ agent_id, instance_id }: { agent_id: string; instance_id?: string | undefined }): Promise<string> {
     return instance_id ?? (await this.session()).instance_id ?? agent_id;
   }
+}
+
+function textOf(value: unknown): string | undefined {
+  return typeof value === 'string' ? value : undefined;
 }

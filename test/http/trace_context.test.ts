@@ -141,6 +141,33 @@ for (const store of ['SQLite', 'PostgreSQL'] as const) {
       assert.deepEqual(tracesOf([await receiver.next()]), [[traceparent, tracestate]]);
     });
 
+    test('of a request to /mcp is that of its headers where its _meta has none that can be read', async (t) => {
+      const meeting_id = service.name('meeting');
+      const { receiver } = await service.member(t, meeting_id);
+      for (const _meta of [
+        { traceparent: 'nonsense', tracestate: 'a=1' },
+        { traceparent: 'bad\nvalue' },
+        { traceparent: 7, tracestate: 7 },
+        { traceparent: other, tracestate: 'a=é→' },
+        { traceparent: other, tracestate: `a=1,b=${'y'.repeat(100_000)}` },
+      ]) {
+        const params = { name: 'send_message', arguments: { meeting_id, content: 'hello' }, _meta };
+        const answer = await service.post(
+          '/mcp',
+          { jsonrpc: '2.0', id: 1, method: 'tools/call', params },
+          { accept: 'application/json, text/event-stream', traceparent, tracestate },
+        );
+        assert.match(answer.text, /message_id/);
+      }
+      assert.deepEqual(tracesOf(await receiver.count(5)), [
+        [traceparent, tracestate],
+        [traceparent, tracestate],
+        [traceparent, tracestate],
+        [other, undefined],
+        [other, undefined],
+      ]);
+    });
+
     test('is in the push that a machine pulls', async () => {
       const meeting_id = service.name('meeting');
       const machine = await PullingMachine.start(service, [meeting_id]);

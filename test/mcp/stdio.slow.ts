@@ -61,6 +61,23 @@ describe('convoke mcp', () => {
     });
   }
 
+  test('a trace in _meta that cannot be read stops no message', async (t) => {
+    const { client } = await connect(t, '2025-11-25');
+    const meeting_id = service.name('meeting');
+    const traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
+    for (const _meta of [
+      { traceparent: 'bad\nvalue' },
+      { traceparent, tracestate: 'a=é→' },
+      { traceparent, tracestate: 'y'.repeat(100_000) },
+      { traceparent: 'y'.repeat(100_000) },
+    ]) {
+      const called = await client.callTool({ name: 'send_message', arguments: { meeting_id, content: 'Hi' }, _meta });
+      assert.ok(called.isError !== true, JSON.stringify(called.content));
+    }
+    const history = await service.get<Page<object>>(messagesPath(meeting_id));
+    assert.equal(history.body.data.length, 4);
+  });
+
   test('is offered what its key permits, and says in words when the key is wrong', async (t) => {
     const { token: reader } = await service.createKey({ scopes: ['read'] });
     assert.deepEqual(await (await connect(t, '2025-11-25', reader)).tools(), [
