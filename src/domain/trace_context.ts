@@ -70,7 +70,10 @@ function parentOf(text: string): string | null {
   return NO_ID.test(trace_id) || NO_ID.test(span_id) ? null : `00${parent.slice(2)}`;
 }
 
-/** Empty when the tracestate cannot be read. */
+/**
+ * Empty when the tracestate cannot be read. More than 32 members are no list of the recommendation
+ * (https://www.w3.org/TR/trace-context/#list), whose own tests expect that such a tracestate is discarded.
+ */
 function stateOf(text: string): string {
   const members = text
     .split(',', MEMBERS_MAX + 1)
