@@ -97,6 +97,8 @@ for (const store of ['SQLite', 'PostgreSQL'] as const) {
       const items = [
         { traceparent: 'nonsense' },
         { traceparent: 7 },
+        { traceparent: `00-${'0'.repeat(32)}-00f067aa0ba902b7-01` },
+        { traceparent: `00-${TRACE_ID}-${'0'.repeat(16)}-01` },
         { traceparent, tracestate: 'é' },
         { traceparent },
       ];
@@ -105,6 +107,8 @@ for (const store of ['SQLite', 'PostgreSQL'] as const) {
       assert.deepEqual(
         body.results.map(({ status, problem }) => [status, problem?.errors?.map(({ path }) => path)]),
         [
+          [422, ['traceparent']],
+          [422, ['traceparent']],
           [422, ['traceparent']],
           [422, ['traceparent']],
           [422, ['tracestate']],

@@ -189,7 +189,8 @@ function expectation(schema: SchemaNode, path: string[]): string | undefined {
     const node = nodeAt(schema, path.slice(0, length));
     if (node?.['x-expected'] !== undefined) return node['x-expected'];
     if (node?.enum !== undefined) return `must be one of ${node.enum.join(', ')}`;
-    if (node?.type !== undefined && length === path.length && node.type !== 'object') return `must be a ${node.type}`;
+    if (node?.type !== undefined && length === path.length && node.type !== 'object')
+      return `must be ${/^[aeiou]/.test(node.type) ? 'an' : 'a'} ${node.type}`;
   }
   return undefined;
 }

@@ -28,6 +28,7 @@ import {
   SentHeaders,
   SentMessageSchema,
   SentMessagesSchema,
+  TRACEPARENT_EXPECTED,
 } from '../schemas/sends.ts';
 import { meetingIdOf } from './meetings.ts';
 
@@ -194,6 +195,7 @@ function sendOfItem(
   const { meeting_id, idempotency_key: key, traceparent, tracestate, ...input } = validItem(item.value);
   const text = item.textOf('message');
   const trace = traceparent === undefined ? trace_of_request : traceOf(traceparent, tracestate);
+  if (traceparent !== undefined && trace === null) throw invalidField('traceparent', TRACEPARENT_EXPECTED);
   return sendOf(principal, meetingIdOf(meeting_id, item), { ...input, trace, key }, text, max_message_bytes);
 }
 

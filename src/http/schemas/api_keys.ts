@@ -11,6 +11,7 @@ import {
   MeetingId,
   named,
   nullable,
+  overlapSeconds,
   time,
   timeInput,
 } from './fields.ts';
@@ -111,13 +112,8 @@ export type CreateKeyInput = Static<typeof CreateKeyBody>;
 
 export const RotateKeyBody = Type.Object(
   {
-    overlap_seconds: Type.Optional(
-      Type.Integer({
-        minimum: 0,
-        maximum: 2_592_000,
-        description: 'How long the previous token still works, in seconds; a day when absent, 30 days at most.',
-        default: 86_400,
-      }),
+    overlap_seconds: overlapSeconds(
+      'How long the previous token still works, in seconds; a day when absent, 30 days at most.',
     ),
   },
   {
@@ -136,6 +132,7 @@ export const PortalLinkBody = Type.Object(
         maximum: PORTAL_LINK_S,
         description: 'How long the link can be used, in seconds; absent: an hour, which is also the most.',
         default: PORTAL_LINK_S,
+        ...expected(`must be a whole number from 1 to ${PORTAL_LINK_S}`),
       }),
     ),
   },

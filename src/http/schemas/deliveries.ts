@@ -3,6 +3,7 @@ import { DELIVERY_REASONS, DELIVERY_STATES, WAITING_FOR } from '../../domain/del
 import {
   agentId,
   agentIds,
+  AT_LEAST_ONE_FIELD,
   enumOf,
   expected,
   flag,
@@ -148,7 +149,7 @@ export const DropDeliveriesBody = Type.Object(
   {
     ...named('DropDeliveriesInput', 'Which pending deliveries to cancel.'),
     additionalProperties: false,
-    minProperties: 1,
+    ...AT_LEAST_ONE_FIELD,
     examples: [{ meeting_id: 'standup-42', dry_run: true }],
   },
 );

@@ -5,6 +5,8 @@ import { OUTCOMES, type Outcome } from '../../domain/outcome.ts';
 
 export { ID_PATTERN };
 
+const OVERLAP_S_MAX = 30 * 86_400;
+
 export const NO_CONTROLS_PATTERN = '^[^\\u0000-\\u001f\\u007f-\\u009f\\ud800-\\udfff]*$';
 
 /** The largest body with a list of agent ids and webhook headers. One byte of these texts can take 6 bytes in JSON. */
@@ -18,6 +20,21 @@ export const named = (title: string, description: string) => ({ title, descripti
 
 /** `x-expected` is the text of the 422 when the value does not fit. */
 export const expected = (text: string) => ({ 'x-expected': text });
+
+/** For a body that changes or chooses something. */
+export const AT_LEAST_ONE_FIELD = { minProperties: 1, ...expected('must have at least one field') };
+
+/** How long an old secret or token is still valid. */
+export const overlapSeconds = (description: string) =>
+  Type.Optional(
+    Type.Integer({
+      minimum: 0,
+      maximum: OVERLAP_S_MAX,
+      description,
+      default: 86_400,
+      ...expected(`must be a whole number from 0 to ${OVERLAP_S_MAX}`),
+    }),
+  );
 
 /** The most bytes of the texts in a list, or of the names and values in an object, as UTF-8. */
 export const bytesMax = (bytes: number) => ({ 'x-bytes-max': bytes });

@@ -12,6 +12,7 @@ import { RUNTIME_NAMES, TIMEOUT_S, TIMEOUT_S_MAX } from '../../domain/runtimes/r
 import {
   agentId,
   AgentIds,
+  AT_LEAST_ONE_FIELD,
   bytesMax,
   enumOf,
   expected,
@@ -22,6 +23,7 @@ import {
   named,
   nullable,
   OutcomeSchema,
+  overlapSeconds,
   requiredUnless,
   text,
   time,
@@ -113,7 +115,12 @@ const WEBHOOK_HEADERS_BYTES_MAX = 16_384;
 const WebhookHeaders = Type.Unsafe<Record<string, string>>({
   type: 'object',
   propertyNames: { pattern: HEADER_NAME_PATTERN },
-  additionalProperties: { type: 'string', maxLength: 4096, pattern: '^[\\t\\x20-\\x7e\\x80-\\xff]*$' },
+  additionalProperties: {
+    type: 'string',
+    maxLength: 4096,
+    pattern: '^[\\t\\x20-\\x7e\\x80-\\xff]*$',
+    ...expected('must be a string of at most 4096 characters of ISO 8859-1 without control characters'),
+  },
   maxProperties: 32,
   description:
     'Headers sent with every push, such as authorization. No response contains their values. Given headers replace all old ones; without this field the old ones stay.',
@@ -302,21 +309,14 @@ export const PatchInstanceBody = Type.Object(
   {
     ...named('UpdateInstanceInput', 'What to change in an instance: at least one field.'),
     additionalProperties: false,
-    minProperties: 1,
+    ...AT_LEAST_ONE_FIELD,
     examples: [{ webhook_enabled: false }],
   },
 );
 
 export const RotateSecretBody = Type.Object(
   {
-    overlap_seconds: Type.Optional(
-      Type.Integer({
-        minimum: 0,
-        maximum: 2_592_000,
-        description: 'How long the previous secret also signs; a day when absent, 30 days at most.',
-        default: 86_400,
-      }),
-    ),
+    overlap_seconds: overlapSeconds('How long the previous secret also signs; a day when absent, 30 days at most.'),
   },
   {
     ...named('RotateSecretInput', 'How two secrets overlap.'),

@@ -6,6 +6,7 @@ import { ID_CHARS_MAX } from '../../domain/id.ts';
 import {
   agentIds,
   AgentIds,
+  AT_LEAST_ONE_FIELD,
   enumOf,
   expected,
   flag,
@@ -74,7 +75,7 @@ export const UpdateMembershipBody = Type.Object(
   {
     ...named('UpdateMembershipInput', 'What to change in a membership. An absent field stays as it is.'),
     additionalProperties: false,
-    minProperties: 1,
+    ...AT_LEAST_ONE_FIELD,
     examples: [{ wake: 'targeted' }],
   },
 );
@@ -168,7 +169,7 @@ export const UpdateMeetingBody = Type.Object(
   {
     ...named('UpdateMeetingInput', 'What to change in a meeting. An absent field stays as it is.'),
     additionalProperties: false,
-    minProperties: 1,
+    ...AT_LEAST_ONE_FIELD,
     examples: [{ paused: true }],
   },
 );

@@ -1,5 +1,5 @@
 import Type from 'typebox';
-import { expected, flag, madeId, named, nullable, time, timeInput } from './fields.ts';
+import { AT_LEAST_ONE_FIELD, expected, flag, madeId, named, nullable, time, timeInput } from './fields.ts';
 
 /** The most deliveries that one call queues again. A dry run stops counting there. */
 export const RECOVERED_MAX = 100_000;
@@ -45,7 +45,7 @@ export const RecoverBody = Type.Object(
       'Which deliveries are queued again: those that failed in a period (since), or some that failed or were cancelled (delivery_ids).',
     ),
     additionalProperties: false,
-    minProperties: 1,
+    ...AT_LEAST_ONE_FIELD,
     examples: [{ since: '2026-03-01T09:30:00Z', until: '2026-03-01T12:00:00Z' }],
   },
 );

@@ -99,6 +99,10 @@ export const SentHeaders = {
 /** The most messages in one request. */
 export const MESSAGES_MAX = 500;
 
+/** The route refuses ids of zeros: a pattern that excludes them is beyond the regular expressions of some clients. */
+export const TRACEPARENT_EXPECTED =
+  'must be a traceparent of W3C Trace Context: 00-, 32, 16 and 2 hexadecimal digits, and neither id all zeros';
+
 export const SendMessagesItem = Type.Object(
   {
     meeting_id: MeetingIdInput,
@@ -110,7 +114,7 @@ export const SendMessagesItem = Type.Object(
         description:
           'The trace that the message belongs to, as in the header of the same name. Absent: that of the request.',
         examples: ['00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01'],
-        ...expected('must be a traceparent of W3C Trace Context: 00-, 32, 16 and 2 hexadecimal digits'),
+        ...expected(TRACEPARENT_EXPECTED),
       }),
     ),
     tracestate: Type.Optional(
