@@ -18,7 +18,7 @@ import { pollEvents } from './events/poll.ts';
 import { streamEvents } from './events/stream.ts';
 import { subscribe, unsubscribe } from './events/subscriptions.ts';
 import { INSTRUCTIONS, promptOf, PROMPTS } from './prompts.ts';
-import { refusalInWords } from './refusal.ts';
+import { type OwnWords, refusalInWords } from './refusal.ts';
 import { listResources, readResource, RESOURCE_TEMPLATES } from './resources.ts';
 import { TOOLS } from './tools/tools.ts';
 
@@ -116,13 +116,13 @@ async function callTool(caller: Caller, name: string, given: unknown): Promise<C
   try {
     return await tool.call(caller, given);
   } catch (error) {
-    return { content: [{ type: 'text', text: wordsOf(error) }], isError: true };
+    return { content: [{ type: 'text', text: wordsOf(error, tool.words) }], isError: true };
   }
 }
 
 /** @throws the error, when it is no refusal */
-function wordsOf(error: unknown): string {
-  if (error instanceof ConvokeError || error instanceof Problem) return refusalInWords(error);
+function wordsOf(error: unknown, words: OwnWords): string {
+  if (error instanceof ConvokeError || error instanceof Problem) return refusalInWords(error, words);
   // The SDK refuses an id that cannot be part of a path, such as ".", before it asks the service.
   if (error instanceof TypeError && error.message.startsWith('an id'))
     return refusalInWords(new Problem('invalid_fields', error.message));

@@ -360,6 +360,37 @@ describe('a subscription', () => {
     assert.equal(receiver.requests.length, 0);
   });
 
+  test('names the fields that the program has, and not those of an instance', async (t) => {
+    const [receiver, meeting_id] = [await receiverOf(t), await meetingOf()];
+    const { delivery, ...good } = paramsOf(receiver, meeting_id);
+    const words = async (changed: object) => {
+      const { error } = await ask('events/subscribe', { ...good, delivery: { ...delivery, ...changed } });
+      assert.equal(error?.code, -32_602);
+      return error.message;
+    };
+    const advice = 'Correct the fields that are named, and ask again.';
+    assert.equal(
+      await words({ secret: `whsec_${'A'.repeat(33)}` }),
+      `invalid_fields: delivery.secret must be whsec_ followed by the base64 of 24 to 64 bytes. ${advice}`,
+    );
+    assert.match(await words({ url: 'ftp://127.0.0.1/' }), /^invalid_fields: delivery\.url must start with /);
+    assert.match(
+      await words({ url: 'http://example.com/' }),
+      /^invalid_fields: delivery\.url must be https for MCP Events;/,
+    );
+  });
+
+  test('that an admin gave to another key is refused to the first one, in words about subscriptions', async (t) => {
+    const [receiver, meeting_id] = [await receiverOf(t), await meetingOf()];
+    const { id } = await subscribed(paramsOf(receiver, meeting_id));
+    const { key_id } = await service.createKey({ scopes: ['instance'] });
+    await service.patch(id, { owner_key_id: key_id });
+    const { error } = await ask('events/subscribe', paramsOf(receiver, meeting_id));
+    assert.equal(error?.code, -32_024);
+    assert.match(error.message, /^instance_id_taken: .*This subscription belongs to another key now\. /);
+    assert.doesNotMatch(error.message, /join_meeting|agent_id/);
+  });
+
   test('and an instance cannot take the place of each other', async (t) => {
     const [receiver, meeting_id] = [await receiverOf(t), await meetingOf()];
     const { id } = await subscribed(paramsOf(receiver, meeting_id));

@@ -251,7 +251,7 @@ describe('the tools', () => {
     assert.match(await all.refused('read_messages', { meeting_id: 'nowhere' }), /list_meetings/);
     assert.match(await all.refused('wait_for_message', { agent_id: 'nobody' }), /join_meeting first/);
     const reply = { meeting_id, message_id: 'msg_7f3k9q2m00r3vljl5tg00', content: 'x' };
-    assert.match(await all.refused('reply', reply), /in_reply_to must be the message_id/);
+    assert.match(await all.refused('reply', reply), /^invalid_fields: message_id must be the message_id/);
     await assert.rejects(all.client.callTool({ name: 'delete_everything' }), /There is no tool/);
     // No client can put these ids into a path.
     for (const [tool, field, more] of [

@@ -55,7 +55,7 @@ export async function leaseOf(
   if (webhook_secret === undefined) throw invalidField('webhook_secret', 'is required by the runtime mcp_events');
   const { protocol, hostname } = new URL(webhook_url);
   if (protocol !== 'https:' && !LOOPBACK.test(hostname))
-    throw invalidField('webhook_url', 'must be https for the runtime mcp_events; http is for this machine only');
+    throw invalidField('webhook_url', 'must be https for MCP Events; http is for this machine only');
   const wall_ms = clock.wall();
   const visibility = owner_scope === null ? null : { owner_scope, meeting_ids: [] };
   const known = await store.instances.get(instance_id, visibility);

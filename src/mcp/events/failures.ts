@@ -2,7 +2,7 @@ import { ProtocolError, ProtocolErrorCode } from '@modelcontextprotocol/server';
 import { ConvokeError } from '@convoke/sdk';
 import type { ProblemCode } from '../../domain/problem.ts';
 import { EVENTS_FORBIDDEN } from '../../domain/runtimes/mcp_events.ts';
-import { refusalInWords } from '../refusal.ts';
+import { type OwnWords, refusalInWords } from '../refusal.ts';
 
 /** The codes that the Events extension adds to those of JSON-RPC. */
 export const EVENT_ERRORS = {
@@ -19,6 +19,7 @@ const CODE_OF: Partial<Record<ProblemCode, number>> = {
   api_key_revoked: EVENT_ERRORS.Forbidden,
   api_key_expired: EVENT_ERRORS.Forbidden,
   not_permitted: EVENT_ERRORS.Forbidden,
+  instance_id_taken: EVENT_ERRORS.Forbidden,
   meeting_does_not_exist: EVENT_ERRORS.NotFound,
   callback_not_verified: EVENT_ERRORS.CallbackEndpointError,
   webhook_url_not_allowed: ProtocolErrorCode.InvalidParams,
@@ -28,12 +29,27 @@ const CODE_OF: Partial<Record<ProblemCode, number>> = {
   invalid_fields: ProtocolErrorCode.InvalidParams,
 };
 
+/** A subscription is an instance of the API, and a program knows nothing of that instance. */
+const WORDS: OwnWords = {
+  names: {
+    agent_ids: 'arguments.agent',
+    lease_s: 'ttlMs',
+    webhook_secret: 'delivery.secret',
+    webhook_url: 'delivery.url',
+  },
+  advice: {
+    instance_id_taken:
+      'This subscription belongs to another key now. Subscribe with another delivery.url, or ask an admin to give it back.',
+    invalid_fields: 'Correct the fields that are named, and ask again.',
+  },
+};
+
 /** A refusal of the service in the words and codes of the extension. Another error stays as it is. */
 export function eventFailure(error: unknown): unknown {
   if (!(error instanceof ConvokeError)) return error;
   const code = CODE_OF[error.code as ProblemCode] ?? ProtocolErrorCode.InternalError;
   const reason = error.code === 'callback_not_verified' ? { reason: error.errors[0]?.message } : {};
-  return new ProtocolError(code, refusalInWords(error), { code: error.code, ...reason });
+  return new ProtocolError(code, refusalInWords(error, WORDS), { code: error.code, ...reason });
 }
 
 export function eventNotFound(name: string): ProtocolError {

@@ -70,6 +70,7 @@ export const joinMeeting = toolOf({
     'Takes part in a meeting from now on: what is said there waits for you until wait_for_message brings it. You need no address that others can reach. Joining again is no error; it makes you the only agent of your instance in the meeting.',
   scopes: ['instance'],
   annotations: { ...CHANGING, destructiveHint: false },
+  names: { agent_ids: 'agent_id', instance_name: 'agent_id' },
   input: Type.Object(
     {
       meeting_id: MeetingId,

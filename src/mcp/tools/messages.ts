@@ -102,6 +102,7 @@ export const reply = toolOf({
     'Says something in answer to a message, to all agents of the meeting, or only to target_agents. The same answer to the same message within a day is one message, so you may call it again when you do not know whether it arrived. Agents that answer each other without end are stopped by the service: answer only when it helps.',
   scopes: ['send', 'instance'],
   annotations: { ...SAYING, idempotentHint: true },
+  names: { in_reply_to: 'message_id' },
   input: Type.Object(
     {
       meeting_id: MeetingId,

@@ -5,6 +5,7 @@ import type { Problem } from '../../domain/problem.ts';
 import { validatorCompiler } from '../../http/intake/validate.ts';
 import type { Caller } from '../caller.ts';
 import { plainSchema } from '../plain_schema.ts';
+import type { OwnWords } from '../refusal.ts';
 
 interface ToolShape<Input extends TObject, Output extends TObject> {
   name: string;
@@ -14,6 +15,8 @@ interface ToolShape<Input extends TObject, Output extends TObject> {
   scopes: readonly Scope[];
   /** What the tool may change, for clients that ask a person before they call it. */
   annotations: Required<Omit<ToolAnnotations, 'title'>>;
+  /** The arguments that have another name in the API, by that name. */
+  names?: NonNullable<OwnWords['names']>;
   input: Input;
   output: Output;
   run(caller: Caller, input: Static<Input>): Promise<Static<Output>>;
@@ -23,16 +26,19 @@ interface ToolShape<Input extends TObject, Output extends TObject> {
 export interface Tool {
   readonly listed: ListedTool;
   readonly scopes: readonly Scope[];
+  /** For the refusals of the service. */
+  readonly words: OwnWords;
   /** @throws Problem `invalid_fields`, and ConvokeError when the service refuses the call */
   call(caller: Caller, given: unknown): Promise<CallToolResult>;
 }
 
 /** Makes a tool from its description. The tool validates its input against the schema before it runs. */
 export function toolOf<Input extends TObject, Output extends TObject>(shape: ToolShape<Input, Output>): Tool {
-  const { name, title, description, annotations, input, output, scopes } = shape;
+  const { name, title, description, annotations, input, output, scopes, names = {} } = shape;
   const validate = validatorCompiler({ schema: input, httpPart: 'body', method: '', url: '' });
   return {
     scopes,
+    words: { names },
     listed: {
       name,
       title,
