@@ -191,7 +191,7 @@ export async function createConvoke(
   const keyring = new Keyring(clock, store.api_keys, (error) =>
     log.warn({ err: error }, 'the use of keys was not noted'),
   );
-  const portal_links = new PortalLinks(secrets.portal_links, keyring, clock);
+  const portal_links = new PortalLinks(secrets.portal_links, keyring, store.instances, clock);
   keyring.identifyOther = (token) => portal_links.identify(token);
   const limits = new Limits(config, clock);
   const sessions: Sessions = new Sessions({

@@ -102,7 +102,7 @@ const sessions = new Sessions({ store, secrets: for_sessions, keyring, limits, c
 const audit_trail = new AuditTrail({ store, keyring, limits, clock, onError });
 const reply_access = new ReplyAccess(for_replies, () => '');
 const late_replies = new LateReplies({ store, engine, clock, max_message_bytes, keyring, observer: metrics });
-const portal_links = new PortalLinks(for_links, keyring, clock);
+const portal_links = new PortalLinks(for_links, keyring, store.instances, clock);
 const changes = new Changes({ store, engine, feed, keyring, derived, clock, expiry });
 const who = { keyring, limits, sessions, audit_trail };
 const pages = new Pages();

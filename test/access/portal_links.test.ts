@@ -215,6 +215,22 @@ describe('a portal link', () => {
     assert.deepEqual(await seen(house, await linkFor(house, { instance_id: 'two' })), ['two']);
   });
 
+  test('is not made for an instance that its key may not use, and the refusal says why', async () => {
+    const limited = await service.createKey({ scopes: ['instance'], instance_id: 'one' });
+    const refusal = async ({ key_id }: ApiKeyWithToken, instance_id: string): Promise<unknown> => {
+      const answer = await service.post(`/api/v1/keys/${key_id}/portal-link/`, { instance_id });
+      return assertProblem(answer, 422, 'invalid_fields').errors;
+    };
+    const errors = (message: string) => [{ path: 'instance_id', message }];
+    const not_owned = errors('must be an instance that the key owns, or absent');
+    assert.deepEqual(await refusal(house.owner, 'nobody has it'), not_owned);
+    assert.deepEqual(await refusal(house.owner, 'of the admin'), not_owned);
+    assert.deepEqual(await refusal(limited, 'one'), not_owned, 'the owner is another key');
+    const outside = errors('must be the instance to which the key is limited, or absent');
+    assert.deepEqual(await refusal(limited, 'two'), outside);
+    assert.deepEqual(await refusal(limited, 'nobody has it'), outside);
+  });
+
   test('that was changed in any part is refused', async () => {
     const token = await linkFor(house, { instance_id: 'two' });
     const [key_id, maker, expires, , mac] = token.slice(4).split('.') as [string, string, string, string, string];

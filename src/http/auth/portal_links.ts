@@ -8,7 +8,8 @@ import {
   type PortalTerms,
   portalClaims,
 } from '../../domain/portal_link.ts';
-import { Problem, type ProblemCode } from '../../domain/problem.ts';
+import { invalidField, Problem, type ProblemCode } from '../../domain/problem.ts';
+import type { InstanceStore } from '../../store/contract/instances.ts';
 import type { DerivedSecrets } from '../../store/secrets/derived_secrets.ts';
 import type { Keyring } from './keyring.ts';
 import type { Standing } from './standing.ts';
@@ -44,29 +45,44 @@ class PortalStanding implements Standing {
 export class PortalLinks {
   readonly #secrets: DerivedSecrets;
   readonly #keyring: Keyring;
+  readonly #instances: Pick<InstanceStore, 'get'>;
   readonly #clock: Clock;
 
-  constructor(secrets: DerivedSecrets, keyring: Keyring, clock: Clock) {
+  constructor(secrets: DerivedSecrets, keyring: Keyring, instances: Pick<InstanceStore, 'get'>, clock: Clock) {
     this.#secrets = secrets;
     this.#keyring = keyring;
+    this.#instances = instances;
     this.#clock = clock;
   }
 
   /**
-   * @throws Problem `key_does_not_exist`, `key_not_active`, `not_permitted` for a key that owns no instances of its own
+   * @throws Problem `key_does_not_exist`, `key_not_active`, `not_permitted` for a key that owns no instances of its own,
+   * `invalid_fields` for an instance that the key may not use
    */
-  make(terms: PortalTerms): string {
+  async make(terms: PortalTerms): Promise<string> {
     const secret = this.#secrets.newest;
     const [digests] = this.#digestsOf(terms);
     if (secret === undefined || digests === undefined) throw new Problem('key_does_not_exist');
     if (this.revocationReason(terms, digests) !== null) throw new Problem('key_not_active');
-    if (this.#principalOf(terms) === null) {
+    const principal = this.#principalOf({ ...terms, instance_id: null });
+    if (principal === null) {
       throw new Problem(
         'not_permitted',
         'A link shows the instances of a key with the scope instance that is no admin.',
       );
     }
+    await this.#assertOwned(terms.instance_id, principal);
     return makePortalToken(secret, terms, digests);
+  }
+
+  /** Says the same of an instance of another key and of none at all, so that nobody learns which ids exist. */
+  async #assertOwned(instance_id: string | null, { owner_scope, visibility }: Principal): Promise<void> {
+    if (instance_id === null) return;
+    const limited_to = owner_scope?.instance_id ?? null;
+    if (limited_to !== null && limited_to !== instance_id)
+      throw invalidField('instance_id', 'must be the instance to which the key is limited, or absent');
+    if ((await this.#instances.get(instance_id, visibility)) === null)
+      throw invalidField('instance_id', 'must be an instance that the key owns, or absent');
   }
 
   /**

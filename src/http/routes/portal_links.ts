@@ -56,7 +56,7 @@ async function makePortalLink(
   if (maker_id === null)
     throw new Problem('not_permitted', 'A link needs the key that makes it: make it with an admin key.');
   const expires_at = (Math.floor(clock.wall() / 1000) + expires_in_s) * 1000;
-  const token = portal_links.make({ key_id, maker_id, expires_at, instance_id });
+  const token = await portal_links.make({ key_id, maker_id, expires_at, instance_id });
   await audit_trail.authorOf(request).record();
   log.info({ key_id, instance_id, by: maker_id }, 'a portal link was made');
   const link = `${publicUrlOf(request, limits, public_url)}${PORTAL_PATH}#link=${token}`;
