@@ -15,6 +15,7 @@ const CHUNKS_KEPT = 4;
 export interface PublishedEvent {
   number: number;
   id: string;
+  name: FeedEventName;
   /** The text that is sent to listeners. */
   text: string;
   /**
@@ -91,7 +92,7 @@ export class FeedMemory {
     const text = framed(id, event.name, JSON.stringify(event.data));
     const { about } = event;
     const chars = about.instance_ids.reduce((sum, each) => sum + each.length + ID_CHARS, text.length);
-    this.#events.push({ number, id, text, key, about, chars });
+    this.#events.push({ number, id, name: event.name, text, key, about, chars });
     this.#chars += chars;
     this.#chars_put += text.length;
     while (this.#events.length > EVENTS_MAX || (this.#chars > CHARS_MAX && this.#events.length > 1)) this.#dropSome();

@@ -1,6 +1,6 @@
 import type { Clock } from '../delivery/clock.ts';
 import type { Visibility } from '../domain/access.ts';
-import type { About } from '../domain/feed_event.ts';
+import type { About, FeedEventName } from '../domain/feed_event.ts';
 import { TIMEOUT_S_MAX } from '../domain/runtimes/runtimes.ts';
 import type { FeedMemory, PublishedEvent } from './memory.ts';
 import type { Store } from '../store/store.ts';
@@ -34,7 +34,7 @@ export class FeedView {
   /** The ids with the time of their registration, because an id may have had another owner before. */
   #owned = new Map<string, number>();
   #in_meetings = new Map<string, number>();
-  /** Instances to read again, because they joined or left one of the meetings. */
+  /** Instances to read again, because they joined or left one of the meetings, or were removed. */
   readonly #to_read = new Set<string>();
   #is_reading = false;
   #is_stale = false;
@@ -66,9 +66,10 @@ export class FeedView {
   }
 
   /** Reads which instances are visible. Call it after the listener has its position, so that no change is missed. */
-  async load(memory: Pick<FeedMemory, 'removalOf'>): Promise<void> {
+  async load(memory: Pick<FeedMemory, 'removalOf' | 'last'>): Promise<void> {
     const { visibility } = this.viewer;
     if (visibility === null) return;
+    const { last } = memory;
     const { owner_scope, meeting_ids } = visibility;
     const owned = owner_scope === null ? [] : await this.#read({ owner_scope, meeting_ids: [] });
     const in_meetings = meeting_ids.length === 0 ? [] : await this.#read({ owner_scope: null, meeting_ids });
@@ -77,7 +78,10 @@ export class FeedView {
     for (const instance_id of [...this.#owned.keys(), ...this.#in_meetings.keys()]) {
       const removal = memory.removalOf(instance_id);
       if (removal > 0) this.#removals.set(instance_id, removal);
+      // Removed while the rows were read: the row may be of either instance.
+      if (removal > last && this.#in_meetings.delete(instance_id)) this.#to_read.add(instance_id);
     }
+    this.#readAgain();
   }
 
   async #read(visibility: Visibility): Promise<[instance_id: string, created_at: number][]> {
@@ -100,7 +104,7 @@ export class FeedView {
   }
 
   /** Loads the view of a listener that has seen a gap. False when that is in progress, or fails. */
-  async refresh(memory: Pick<FeedMemory, 'removalOf'>): Promise<boolean> {
+  async refresh(memory: Pick<FeedMemory, 'removalOf' | 'last'>): Promise<boolean> {
     if (this.#is_refreshing) return false;
     this.#is_refreshing = true;
     try {
@@ -115,7 +119,7 @@ export class FeedView {
     }
   }
 
-  sees({ about, number }: Pick<PublishedEvent, 'about' | 'number'>): boolean {
+  sees({ name, about, number }: Pick<PublishedEvent, 'name' | 'about' | 'number'>): boolean {
     const { visibility, instance_id, meeting_id } = this.viewer;
     if (about.kind === 'everybody') {
       this.#is_stale = visibility !== null;
@@ -124,16 +128,17 @@ export class FeedView {
     if (about.kind === 'of_an_instance')
       return instance_id !== undefined && (meeting_id ?? about.meeting_id) === about.meeting_id;
     // Comes before the filters, because the view also learns from events that the filters leave out.
-    const is_visible = visibility === null || this.#isVisible(about, number, visibility);
+    const is_visible = visibility === null || this.#isVisible(name, about, number, visibility);
+    if (name === 'instance.removed') this.#forgetMembers(about.instance_ids, number);
     if (instance_id !== undefined && !about.instance_ids.includes(instance_id)) return false;
     if (meeting_id !== undefined && about.meeting_id !== meeting_id) return false;
     return is_visible;
   }
 
-  #isVisible(about: About, number: number, visibility: Visibility): boolean {
+  #isVisible(name: FeedEventName, about: About, number: number, visibility: Visibility): boolean {
     const { kind, meeting_id, instance_ids } = about;
     if (meeting_id !== null && this.#meetings.has(meeting_id)) {
-      if (kind === 'instance') this.#learnMember(instance_ids);
+      if (kind === 'instance') this.#learnMembers(instance_ids, name === 'instance.left');
       return true;
     }
     if (kind === 'message') return false;
@@ -178,11 +183,29 @@ export class FeedView {
    * Call it when instances joined or left one of the meetings. Only the store knows whether an instance is still in
    * another of these meetings.
    */
-  #learnMember(instance_ids: readonly string[]): void {
+  #learnMembers(instance_ids: readonly string[], have_left: boolean): void {
     for (const instance_id of instance_ids) {
-      if (!this.#in_meetings.has(instance_id)) this.#in_meetings.set(instance_id, 0);
+      if (!have_left && !this.#in_meetings.has(instance_id)) this.#in_meetings.set(instance_id, 0);
+      if (have_left && this.#meetings.size === 1) this.#in_meetings.delete(instance_id);
       this.#to_read.add(instance_id);
     }
+    this.#readAgain();
+  }
+
+  /**
+   * Call it when instances were removed: the next instance with the same id may be of somebody else. It is read again,
+   * because it may have joined already: events of several nodes come in any order.
+   */
+  #forgetMembers(instance_ids: readonly string[], number: number): void {
+    for (const instance_id of instance_ids) {
+      // Then `load` has read the next instance.
+      if (number <= (this.#removals.get(instance_id) ?? 0)) continue;
+      if (this.#in_meetings.delete(instance_id)) this.#to_read.add(instance_id);
+    }
+    this.#readAgain();
+  }
+
+  #readAgain(): void {
     if (this.#is_reading || this.#to_read.size === 0) return;
     this.#is_reading = true;
     void this.#readMembers().finally(() => {
@@ -198,10 +221,14 @@ export class FeedView {
       this.#to_read.delete(instance_id);
       try {
         const row = await this.#store.instances.get(instance_id, visibility);
+        // Something happened to the instance meanwhile, and the row may be from before it.
+        if (this.#to_read.has(instance_id)) continue;
         if (row === null) this.#in_meetings.delete(instance_id);
         else this.#in_meetings.set(instance_id, row.created_at);
       } catch (error) {
         this.#onError(error);
+        // The instance may have left: nothing is shown until everything is read again.
+        this.#is_stale = true;
       }
     }
   }

@@ -154,6 +154,40 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
       assert.ok(owner.text.includes('secret-merger'));
       assert.ok(owner.events.some((event) => event.name === 'instance.removed'));
     });
+
+    test('shows nothing of the new owner to somebody who saw the removed instance in a meeting', async (t) => {
+      const { service, anna, ben } = await startWithKeys(t, engine);
+      const reader = await service.createKey({ scopes: ['read'], meeting_ids: ['room'] });
+      await registerAs(service, anna, 'http://127.0.0.1:1/');
+      await service.join('room', 'laptop', ['a']);
+      const stream = await openStream(`${service.url}/api/v1/events/`, bearer(reader));
+      t.after(() => stream.close());
+      await service.patch('laptop', { success_statuses: '2xx' });
+      await stream.some(1, ({ name }) => name === 'instance.changed');
+      await service.request('DELETE', instancePath('laptop'), { headers: bearer(anna) });
+      await registerAs(service, ben, 'http://127.0.0.1:1/');
+      await service.patch('laptop', { instance_name: 'secret of ben' });
+      // Once the new instance is in the meeting too, the reader sees it.
+      await service.join('room', 'laptop', ['a']);
+      await stream.some(1, ({ name }) => name === 'instance.joined');
+      await until(
+        'the new member to be seen',
+        async () => {
+          await service.patch('laptop', { replies: true });
+          return stream.events;
+        },
+        (events) => events.some(({ data }) => String(data['fields']) === 'replies'),
+      );
+      assert.deepEqual(
+        stream.events.slice(0, 4).map(({ name, data }) => [name, ...((data['fields'] as string[] | undefined) ?? [])]),
+        [
+          ['instance.changed', 'success_statuses'],
+          ['instance.removed'],
+          ['instance.joined'],
+          ['instance.changed', 'replies'],
+        ],
+      );
+    });
   });
 }
 
@@ -264,10 +298,11 @@ test('an attempt that was in flight when an id was removed is not shown to the n
     });
   };
   const attempted = (since: number) => ({
+    name: 'delivery.attempted' as const,
     number: 1,
     about: { kind: 'delivery' as const, meeting_id: 'm', instance_ids: ['laptop'], since },
   });
-  const memory = { removalOf: () => 0 };
+  const memory = { removalOf: () => 0, last: 0 };
   const now = view(created_at + 2_000);
   await now.load(memory);
   assert.equal(now.sees(attempted(created_at - 1)), false);
@@ -281,6 +316,76 @@ test('an attempt that was in flight when an id was removed is not shown to the n
   const set_back = view(created_at - 3_600_000);
   await set_back.load(memory);
   assert.equal(set_back.sees(attempted(created_at - 3_600_000)), true);
+});
+
+describe('a member of a meeting, for a listener that sees only this meeting', () => {
+  const ITSELF = { kind: 'instance' as const, meeting_id: null, instance_ids: ['laptop'] };
+  const connected = { name: 'instance.connected' as const, number: 9, about: ITSELF };
+  const removed = { name: 'instance.removed' as const, number: 3, about: ITSELF };
+  const inMeeting = (name: 'instance.joined' | 'instance.left') => ({
+    name,
+    number: 2,
+    about: { ...ITSELF, meeting_id: 'room' },
+  });
+  const settle = () => new Promise((resolve) => setImmediate(resolve));
+  const member = { instance_id: 'laptop', created_at: 0 };
+
+  function viewOn(instances: object): FeedView {
+    const visibility = { owner_scope: null, meeting_ids: ['room'] };
+    const viewer = { visibility, instance_id: undefined, meeting_id: undefined };
+    return new FeedView(viewer, { store: { instances } as never, clock: { wall: () => 0 }, onError: () => {} });
+  }
+
+  test('is not learned from a row that was read before its removal', async () => {
+    const reads: PromiseWithResolvers<typeof member | null>[] = [];
+    const get = () => {
+      reads.push(Promise.withResolvers());
+      return reads.at(-1)!.promise;
+    };
+    const view = viewOn({ get });
+    view.sees(inMeeting('instance.joined'));
+    assert.equal(view.sees(connected), true);
+    view.sees(removed);
+    assert.equal(view.sees(connected), false);
+    reads[0]!.resolve(member);
+    await settle();
+    assert.equal(view.sees(connected), false);
+    reads[1]!.resolve(null);
+    await settle();
+    assert.equal(view.sees(connected), false);
+    assert.equal(reads.length, 2);
+  });
+
+  test('is read again when it was removed while the view was loaded', async () => {
+    const memory = { last: 1, removalOf: () => 3 };
+    const list = async () => ({ data: [member], next_cursor: null });
+    const view = viewOn({ list, get: async () => null });
+    await view.load(memory);
+    assert.equal(view.sees(connected), false);
+    await settle();
+    assert.equal(view.sees(connected), false);
+    // The control: it was removed before, so the row is of the next instance.
+    const later = viewOn({ list });
+    await later.load({ ...memory, last: 3 });
+    later.sees(removed);
+    assert.equal(later.sees(connected), true);
+  });
+
+  test('is not shown any more from the moment it leaves', async () => {
+    const view = viewOn({ list: async () => ({ data: [member], next_cursor: null }), get: async () => null });
+    await view.load({ last: 0, removalOf: () => 0 });
+    assert.equal(view.sees(connected), true);
+    view.sees(inMeeting('instance.left'));
+    assert.equal(view.sees(connected), false);
+  });
+
+  test('is not shown after the store could not say whether it is still a member', async () => {
+    const view = viewOn({ get: async () => assert.fail('the store is away') });
+    view.sees(inMeeting('instance.joined'));
+    assert.equal(view.isStale, false);
+    await settle();
+    assert.equal(view.isStale, true);
+  });
 });
 
 test('the memory of events knows removals as long as it holds what was before them', () => {

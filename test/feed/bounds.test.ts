@@ -129,7 +129,11 @@ test('a listener reads the instances that join its meetings one at a time, each 
     onError: assert.ifError,
   });
   const joins = (instance_id: string): boolean =>
-    view.sees({ number: 1, about: { kind: 'instance', meeting_id: 'm', instance_ids: [instance_id] } });
+    view.sees({
+      name: 'instance.joined',
+      number: 1,
+      about: { kind: 'instance', meeting_id: 'm', instance_ids: [instance_id] },
+    });
   for (let round = 0; round < 3; round++) for (let k = 0; k < 100; k++) assert.ok(joins(`i${k}`));
   assert.deepEqual(read, ['i0']);
   for (let k = 0; k < gates.length; k++) {
@@ -168,7 +172,7 @@ describe('a message to thousands of instances, on another node', () => {
     here.pass(acceptedEvent(head(1), instance_ids));
     await clock.advance(1_000);
     const view = new FeedView({ ...EVERYTHING, ...filter }, { store: {} as never, clock, onError: assert.ifError });
-    return got.filter(({ about }, number) => view.sees({ about, number })).map(({ name }) => name);
+    return got.filter(({ name, about }, number) => view.sees({ name, about, number })).map(({ name }) => name);
   }
 
   test('is an event for listeners of everything and of its meeting', async () => {
