@@ -71,6 +71,7 @@ function engineOn(store: Store): Engine {
       accepted: (messages, deliveries) => metrics.accepted(messages, deliveries),
       attempted: (event) => metrics.attempted(event, Date.now()),
       settled: () => {},
+      removed() {},
       suppressed: () => {},
       replied: () => {},
       storageFailed: (error) => console.error(error),

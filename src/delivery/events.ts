@@ -17,6 +17,8 @@ export interface Observer {
   attempted(event: AttemptEvent): void;
   /** Deliveries ended without an attempt. `lane` is given when all of them are of one lane. */
   settled(state: 'failed' | 'cancelled', reason: DeliveryReason, deliveries: number, lane?: LaneKey): void;
+  /** An instance was removed: the next instance with this id may be of somebody else. */
+  removed(instance_id: string): void;
   /** A rule stopped a delivery: it is cancelled. */
   suppressed(delivery: SuppressedDelivery, reason: SuppressReason): void;
   /** A reply of an agent was stored, or not. */

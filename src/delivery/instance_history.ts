@@ -7,6 +7,7 @@ import type { AttemptEvent } from './events.ts';
 import type { HistoryParts } from './history.ts';
 
 const TOPIC = 'history.instances';
+const REMOVED = 'history.removed';
 /** How long the results of attempts gather before they are counted and broadcast together. */
 const GATHERED_MS = 10_000;
 
@@ -28,6 +29,8 @@ export class InstanceHistory {
   readonly #cluster: HistoryParts['cluster'];
   readonly #steps: StepsOfInstances;
   #gathered = new Map<string, Tally>();
+  /** The instances that were removed last, with the steady time: at most INSTANCES_MAX. */
+  readonly #removed = new Map<string, number>();
   #timer: Timer | null = null;
 
   constructor({ clock, cluster }: HistoryParts) {
@@ -37,6 +40,9 @@ export class InstanceHistory {
   }
 
   attempted({ instance_id, attempt, state, accepted_at }: AttemptEvent, wall_ms: number): void {
+    const removed_at = this.#removed.get(instance_id) ?? -Infinity;
+    // The message was accepted before its instance was removed. Another owner may have the id now.
+    if (wall_ms - accepted_at >= this.#clock.now() - removed_at) return;
     let tally = this.#gathered.get(instance_id);
     if (tally === undefined) {
       if (this.#gathered.size >= INSTANCES_MAX) this.#count();
@@ -59,8 +65,24 @@ export class InstanceHistory {
     for (const text of packedTexts(texts, BROADCAST_BYTES_MAX)) this.#cluster.broadcast(TOPIC, text).catch(() => {});
   }
 
-  /** Another node counted something. */
+  /** Forgets an instance, here and on the other nodes: its id may get another owner, who must not see its counts. */
+  removed(instance_id: string): void {
+    this.#forget(instance_id);
+    // When this gets lost, another node keeps the counts of the step that has not ended.
+    this.#cluster?.broadcast(REMOVED, instance_id).catch(() => {});
+  }
+
+  #forget(instance_id: string): void {
+    this.#gathered.delete(instance_id);
+    this.#steps.forget(instance_id);
+    this.#removed.delete(instance_id);
+    this.#removed.set(instance_id, this.#clock.now());
+    if (this.#removed.size > INSTANCES_MAX) this.#removed.delete(this.#removed.keys().next().value as string);
+  }
+
+  /** Another node counted something, or removed an instance. */
   onBroadcast(topic: string, text: string): void {
+    if (topic === REMOVED) return this.#forget(text);
     if (topic !== TOPIC) return;
     const second = Math.floor(this.#clock.now() / 1000);
     for (const [instance_id, tally] of talliesIn(text)) this.#steps.add(instance_id, second, tally);

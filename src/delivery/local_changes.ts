@@ -86,6 +86,7 @@ export class LocalChanges {
   instanceRemoved(instance_id: string, cancelled: number): void {
     const { observer, transport, recipients, dispatcher } = this.#parts;
     observer.settled('cancelled', 'instance_deleted', cancelled);
+    observer.removed(instance_id);
     transport.forget(instance_id);
     const recipient = recipients.known(instance_id);
     if (recipient !== undefined) recipients.drop(recipient);

@@ -103,6 +103,10 @@ export class StepsOfInstances {
     this.#since_s = second;
   }
 
+  forget(instance_id: string): void {
+    this.#instances.delete(instance_id);
+  }
+
   /** @param since_s steps that ended before this second are left out */
   read(instance_id: string, since_s: number, now_s: number): InstanceColumns & { since_s: number } {
     const steps = this.#instances.get(instance_id);

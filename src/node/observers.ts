@@ -50,6 +50,7 @@ export function engineObserver(to: Reported): Observer {
       if (state === 'failed') history.failed(deliveries);
       if (state === 'failed' && lane !== undefined) notices?.failed(lane, reason, deliveries);
     },
+    removed: (instance_id) => instance_history.removed(instance_id),
     suppressed(delivery, reason) {
       metrics.settled('cancelled', reason, 1);
       if (feed.is_active) publishSuppressed(feed, delivery, reason, clock.wall());

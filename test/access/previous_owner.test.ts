@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
-import type { ApiKeyWithToken, Pulled, RegisteredInstance } from '@convoke/sdk';
+import type { ApiKeyWithToken, InstanceHistory, Pulled, RegisteredInstance } from '@convoke/sdk';
 import { isSameOrigin } from '../../src/domain/webhook_url.ts';
 import { attemptedEvent } from '../../src/feed/events.ts';
 import { Feed, type FeedParts } from '../../src/feed/feed.ts';
@@ -218,6 +218,22 @@ test('an owner whose instance goes to another key is told so, and nothing that c
     ['instance.changed', ['instance_name']],
     ['instance.removed', null],
   ]);
+});
+
+test('the history of a removed instance is not shown to the next owner of its id', async (t) => {
+  const { service, anna, ben } = await startWithKeys(t, 'SQLite');
+  const receiver = await startReceiver(t);
+  await registerAs(service, anna, receiver.url);
+  await service.join('m', 'laptop', ['a']);
+  await service.settled(await service.send('m', {}));
+  const delivered = async (key: ApiKeyWithToken): Promise<number | undefined> => {
+    const path = `${instancePath('laptop')}history/`;
+    return (await service.request<InstanceHistory>('GET', path, { headers: bearer(key) })).body.delivered.at(-1);
+  };
+  assert.equal(await delivered(anna), 1);
+  await service.request('DELETE', instancePath('laptop'), { headers: bearer(anna) });
+  await registerAs(service, ben, receiver.url);
+  assert.equal(await delivered(ben), 0);
 });
 
 test('after a gap the feed shows nothing to the previous owner of an instance, and everything to the new one', async (t) => {

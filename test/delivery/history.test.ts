@@ -250,3 +250,28 @@ test('a node that stops tells the others the latest pushes of its instances', as
   assert.deepEqual(second.read('i', 0).delivered, [1]);
   assert.equal(clock.timers, 0);
 });
+
+test('the next owner of an id sees no counts of the instance that was removed, on any node', async () => {
+  const clock = new VirtualClock();
+  const all: InstanceHistory[] = [];
+  const broadcastFrom = (i: number) => async (topic: string, text: string) => all[1 - i]!.onBroadcast(topic, text);
+  for (const i of [0, 1]) all.push(new InstanceHistory({ clock, cluster: { broadcast: broadcastFrom(i) } }));
+  const [first, second] = all as [InstanceHistory, InstanceHistory];
+  first.attempted(attempt('delivered', 'ok'), clock.wall());
+  await clock.advance(10_000);
+  assert.deepEqual(second.read('i', 0).delivered, [1], 'control');
+  second.attempted(attempt('pending', 'timeout'), clock.wall());
+  first.removed('i');
+  await clock.advance(1_000);
+  const registered_at = clock.wall();
+  // An attempt of the removed instance was in flight. It ends only now.
+  second.attempted(attempt('failed', 'timeout'), clock.wall());
+  await clock.advance(10_000);
+  for (const node of all) {
+    const { delivered, failed_attempts, p95_ms } = node.read('i', registered_at);
+    assert.deepEqual([delivered, failed_attempts, p95_ms], [[0], [0], [null]]);
+  }
+  second.attempted({ ...attempt('delivered', 'ok'), accepted_at: clock.wall() }, clock.wall());
+  await clock.advance(10_000);
+  for (const node of all) assert.deepEqual(node.read('i', registered_at).delivered, [1]);
+});

@@ -527,6 +527,7 @@ export class World {
         accepted: () => {},
         attempted: () => {},
         settled: () => {},
+        removed() {},
         suppressed: ({ instance_id, seq }, reason) => this.#trace(`${reason} stops ${seq} to ${instance_id}`),
         replied: () => {},
         storageFailed: () => {},

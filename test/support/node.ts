@@ -225,6 +225,7 @@ export class TestNode {
           this.onAttempt?.(event);
         },
         settled: (state, reason, deliveries) => this.#count(`${state} ${reason}`, deliveries),
+        removed() {},
         suppressed: (delivery, reason) => {
           this.#count(`cancelled ${reason}`, 1);
           this.suppressed.push(delivery);
