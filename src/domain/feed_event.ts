@@ -109,8 +109,8 @@ export type FeedEventName = keyof FeedData;
 export type FeedEvent = { [Name in FeedEventName]: { name: Name; data: FeedData[Name]; about: About } }[FeedEventName];
 
 /**
- * The meeting and the instances that an event is about. `of_an_instance`: every listener that asked for the events of a
- * single instance sees the event, and no other listener does. It does not matter for which instance they asked.
+ * The meeting and the instances that an event is about. `of_an_instance`: a listener sees the event if it asked for the
+ * events of a single instance, whichever that is, and may see the meeting. No other listener does.
  */
 export interface About {
   kind: 'message' | 'delivery' | 'instance' | 'of_an_instance' | 'everybody';

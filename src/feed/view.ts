@@ -125,8 +125,10 @@ export class FeedView {
       this.#is_stale = visibility !== null;
       return true;
     }
-    if (about.kind === 'of_an_instance')
-      return instance_id !== undefined && (meeting_id ?? about.meeting_id) === about.meeting_id;
+    if (about.kind === 'of_an_instance') {
+      if (instance_id === undefined || (meeting_id ?? about.meeting_id) !== about.meeting_id) return false;
+      return visibility === null || (about.meeting_id !== null && this.#meetings.has(about.meeting_id));
+    }
     // Comes before the filters, because the view also learns from events that the filters leave out.
     const is_visible = visibility === null || this.#isVisible(name, about, number, visibility);
     if (name === 'instance.removed') this.#forgetMembers(about.instance_ids, number);

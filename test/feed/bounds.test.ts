@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import { systemClock } from '../../src/delivery/clock.ts';
+import type { Visibility } from '../../src/domain/access.ts';
 import { FeedPosition } from '../../src/domain/feed_position.ts';
 import type { FeedEvent } from '../../src/domain/feed_event.ts';
 import type { ProblemCode } from '../../src/domain/problem.ts';
@@ -185,5 +186,13 @@ describe('a message to thousands of instances, on another node', () => {
     assert.deepEqual(await seenBy({ instance_id: 'instance-7' }, recipients), ['gap']);
     assert.deepEqual(await seenBy({ instance_id: 'instance-7', meeting_id: 'other' }, recipients), []);
     assert.deepEqual(await seenBy({ instance_id: 'instance-7' }, recipients.slice(0, 9)), ['message.accepted'], 'few');
+  });
+
+  test('is nothing for a listener of one instance that may not see the meeting', async () => {
+    const seen = (visibility: Visibility) => seenBy({ instance_id: 'instance-7', visibility }, recipients);
+    const owner_scope = { key_id: 'key', instance_id: null };
+    assert.deepEqual(await seen({ owner_scope, meeting_ids: [] }), []);
+    assert.deepEqual(await seen({ owner_scope: null, meeting_ids: ['other'] }), []);
+    assert.deepEqual(await seen({ owner_scope: null, meeting_ids: ['m'] }), ['gap'], 'control');
   });
 });
