@@ -9,6 +9,7 @@ import { ConvokeClient } from '@convoke/sdk';
 import { Caller } from '../../src/mcp/caller.ts';
 import { StreamRoom } from '../../src/http/stream_room.ts';
 import { NextMessages } from '../../src/mcp/events/next_messages.ts';
+import { MeetingNews } from '../../src/mcp/events/meeting_news.ts';
 import { streamEvents } from '../../src/mcp/events/stream.ts';
 import { useService } from '../support/service.ts';
 import { inTime, until } from '../support/wait.ts';
@@ -97,6 +98,27 @@ describe('a stream', () => {
       [1, 2, 3, 4],
     );
     await end();
+  });
+
+  test('reads its meeting again for a new message and for a gap, and not for what happens to messages', async (t) => {
+    const abort = new AbortController();
+    t.after(() => abort.abort());
+    const feed = new TransformStream<{ name: string }, { name: string }>();
+    const events = (_: object, { onConnection }: { onConnection: (state: string, error: null) => void }) => {
+      onConnection('connected', null);
+      return feed.readable;
+    };
+    const news = await MeetingNews.follow({ client: { events } } as unknown as Caller, 'm', abort.signal);
+    const writer = feed.writable.getWriter();
+    const rings = async (name: string): Promise<boolean> => {
+      news.reset();
+      await writer.write({ name });
+      await turn();
+      return await news.wait(0);
+    };
+    for (const name of ['delivery.attempted', 'delivery.settled', 'instance.joined', 'meeting.changed'])
+      assert.equal(await rings(name), false, name);
+    for (const name of ['message.accepted', 'gap']) assert.equal(await rings(name), true, name);
   });
 
   const STREAMS = 20;

@@ -40,7 +40,10 @@ export class MeetingNews {
           },
         },
       );
-      for await (const _event of events) news.#ring();
+      for await (const { name } of events) {
+        // Each message has many other events, and each ring reads the meeting.
+        if (name === 'message.accepted' || name === 'gap') news.#ring();
+      }
       resolve();
     };
     follow().catch((error: unknown) => {
