@@ -28,7 +28,7 @@ const HEARTBEAT_MS = 15_000;
  * How long the memory stays after the last listener has left: the listener may have lost its connection, and return.
  */
 const MEMORY_KEPT_MS = 120_000;
-/** For this long after a replay, the feed skips live events that the replay has already sent. */
+/** Events that a replay has read from the store are published within this time. A listener skips them. */
 const SKIPPED_MS = 10_000;
 /** How long after a stop the connection of a listener that does not read stays open. */
 const LAST_WORD_MS = 250;

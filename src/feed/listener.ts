@@ -48,6 +48,8 @@ export class FeedListener {
   /** The keys of the events that a replay has sent. Live events with these keys are skipped. */
   #skipped: Set<string> | null = null;
   #skipped_until = 0;
+  /** The number of the last event that may be skipped; null while such events may still be published. */
+  #skipped_last: number | null = null;
   /** Events from the store that were not written yet, in chunks. */
   #beginning: string[] = [];
   #is_blocked = false;
@@ -81,13 +83,17 @@ export class FeedListener {
     this.#next = number + 1;
   }
 
+  /** @param until the steady time at which all events with these keys have been published */
   skip(keys: Set<string>, until: number): void {
     this.#skipped = keys;
     this.#skipped_until = until;
   }
 
+  /** Forgets the keys to skip, once the connection has taken every event that may have one of them. */
   forgetSkipped(now: number): void {
-    if (now >= this.#skipped_until) this.#skipped = null;
+    if (now < this.#skipped_until) return;
+    this.#skipped_last ??= this.#memory.last;
+    if (this.#next > this.#skipped_last) this.#skipped = null;
   }
 
   begin(sink: FeedSink, beginning: string[]): void {
