@@ -200,7 +200,45 @@ describe('a question of an operator', { concurrency: 2 }, () => {
       await inThreeClicks(asked);
       assert.deepEqual(await seriousIn(page), []);
       await page.goto(`${service.url}/agents/nobody`);
-      await page.getByText('No instance hosts this agent').waitFor();
+      await page.getByText('No instance lists this agent').waitFor();
+    });
+  });
+
+  test('what wakes this agent: its page names the messages that it hears in each meeting', async (t) => {
+    const ready = async (service: Service): Promise<void> => {
+      const { instance_id } = await service.member(t, 'open', { agent_ids: ['ben'] });
+      for (const wake of ['targeted', 'people']) {
+        await service.join(wake, instance_id, ['ben']);
+        const limited = await service.request('PATCH', `/api/v1/meetings/${wake}/instances/${instance_id}/`, {
+          body: { wake },
+        });
+        assert.equal(limited.status, 200, limited.text);
+      }
+    };
+    await answer({ t, ready }, async ({ page, service }) => {
+      await page.goto(`${service.url}/agents/ben`);
+      for (const words of [
+        'open hears new messages at once',
+        'targeted hears only messages that name it, at once',
+        'people hears only messages of people, at once',
+      ])
+        await page.getByRole('link', { name: words, exact: true }).waitFor();
+    });
+  });
+
+  test('an agent that only a membership names is found, and its page shows what it was sent', async (t) => {
+    const ready = async (service: Service): Promise<void> => {
+      const { instance_id } = await service.register({ agent_ids: ['ben'], webhook_url: 'http://127.0.0.1:1/' });
+      await service.join('retro', instance_id, ['guest']);
+      await service.send('retro', { content: 'Hello' }, ['guest']);
+    };
+    await answer({ t, ready }, async ({ page }) => {
+      await page.keyboard.press('Control+k');
+      await search(page).fill('guest');
+      await found(page, /Agent guest/).click();
+      await page.getByText('No instance lists this agent').waitFor();
+      assert.doesNotMatch(await page.getByRole('main').innerText(), /gets no messages/);
+      await page.getByRole('main').getByRole('listitem').filter({ hasText: 'retro' }).waitFor();
     });
   });
 

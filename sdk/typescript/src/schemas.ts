@@ -346,6 +346,8 @@ export interface Explanation {
   instance_name: string;
   /** Agent ids; duplicates are dropped, order is kept. At most 1000, of at most 40000 bytes in all. */
   agent_ids: string[];
+  /** Which messages for these agents are pushed; absent: all. */
+  wake?: 'all' | 'targeted' | 'people';
   /** Whether it would be pushed: `now`, after the deliveries that already wait in its lane; `later`; or `no`. */
   pushed: 'now' | 'later' | 'no';
   /** Why it would not be pushed now; null when it would. */

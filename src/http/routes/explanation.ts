@@ -88,10 +88,10 @@ export async function explanationsOf(context: ExplanationContext, meeting_id: st
     const counts = is_guarded && notifiedOf(candidate, message).length > 0;
     // One call after the other, so that the store can do other work meanwhile.
     const before = counts ? await agentDeliveriesTo(context, meeting_id, instance_id, message, limits) : [];
-    const { agent_ids } = candidate;
+    const { agent_ids, wake } = candidate;
     const { may_become, ...found } = explained(candidate, message, { paused: settings.paused, limits }, before);
     const shown = { instance_id, instance_name, agent_ids: [...agent_ids], ...found };
-    data.push({ ...shown, ...(may_become.length > 0 && { may_become }) });
+    data.push({ ...shown, ...(wake !== 'all' && { wake }), ...(may_become.length > 0 && { may_become }) });
   }
   return { data, next_cursor: page.next_cursor };
 }

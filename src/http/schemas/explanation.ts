@@ -1,4 +1,5 @@
 import Type from 'typebox';
+import { WAKES } from '../../domain/agents_to_notify.ts';
 import { MAY_BECOME, PUSHED, WHY_NOT_NOW } from '../../domain/explanation.ts';
 import { agentId, agentIds, AgentIds, enumOf, InstanceId, instanceId, madeId, named, nullable } from './fields.ts';
 import { InstanceName } from './instances.ts';
@@ -17,6 +18,7 @@ export const ExplanationSchema = Type.Object(
     instance_id: InstanceId,
     instance_name: InstanceName,
     agent_ids: AgentIds,
+    wake: Type.Optional(enumOf(WAKES, { description: 'Which messages for these agents are pushed; absent: all.' })),
     pushed: enumOf(PUSHED, {
       description:
         'Whether it would be pushed: `now`, after the deliveries that already wait in its lane; `later`; or `no`.',

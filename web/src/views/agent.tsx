@@ -1,5 +1,5 @@
 /**
- * An agent: the instances that host it, whether it gets the messages of its meetings and why not, and its deliveries.
+ * An agent: the instances that list it, whether it gets the messages of its meetings and why not, and its deliveries.
  */
 import type { JSX } from 'preact';
 import type { Instance, Meeting } from '@convoke/sdk';
@@ -27,15 +27,17 @@ export function Agent({ agent_id }: { agent_id: string }): JSX.Element {
     (event) => event.name.startsWith('instance.'),
   );
   const [only, another] = value?.data ?? [];
+  const deliveries_of = only !== undefined && another === undefined ? only : null;
   return (
     <Page title={`Agent ${agent_id}`}>
       <div class="agent-page">
         {value === null && (problem === null ? <Skeleton /> : <Failure problem={problem} again={again} />)}
         {value?.data.length === 0 && (
-          <Empty title="No instance hosts this agent">
+          <Empty title="No instance lists this agent">
             <p>
-              It gets no messages: they go to an agent through an instance that hosts it. Agent ids are compared
-              exactly. <a href="/instances">See the instances</a>
+              It gets messages only in a meeting where an instance takes part for it without listing it. The page of
+              each meeting shows the agents there. Agent ids are compared exactly.{' '}
+              <a href="/instances">See the instances</a>
             </p>
           </Empty>
         )}
@@ -43,16 +45,24 @@ export function Agent({ agent_id }: { agent_id: string }): JSX.Element {
           <Host key={instance.instance_id} instance={instance} agent_id={agent_id} />
         ))}
         {value !== null && value.next_cursor !== null && (
-          <p class="faint">These are the first {INSTANCES_MAX} instances that host it.</p>
+          <p class="faint">These are the first {INSTANCES_MAX} instances that list it.</p>
         )}
         {value !== null && (
           <section>
-            <h2>What it was sent</h2>
+            <h2>
+              What it was sent
+              {deliveries_of !== null && (
+                <>
+                  {' through '}
+                  <Foreign>{deliveries_of.instance_name || deliveries_of.instance_id}</Foreign>
+                </>
+              )}
+            </h2>
             <DeliveryList
               query={{
                 agent_id,
                 // The service finds the deliveries of one instance without reading those of other instances.
-                ...(only !== undefined && another === undefined && { instance_id: only.instance_id }),
+                ...(deliveries_of !== null && { instance_id: deliveries_of.instance_id }),
               }}
               most={DELIVERIES_MAX}
               without="instance"
@@ -83,7 +93,9 @@ function Host({ instance, agent_id }: { instance: Instance; agent_id: string }):
       </h2>
       {value === null && (problem === null ? <Skeleton lines={2} /> : <Failure problem={problem} again={again} />)}
       {value?.data.length === 0 && (
-        <p class="faint">It gets no messages: this instance is in no meeting. Add it on the page of a meeting.</p>
+        <p class="faint">
+          It gets no messages through this instance, which is in no meeting. Add the instance on the page of a meeting.
+        </p>
       )}
       <ul class="short-list">
         {value?.data.map((meeting) => (
@@ -122,7 +134,7 @@ function InMeeting({ meeting: { meeting_id }, instance_id, agent_id }: InMeeting
         <span class="grow">
           {found !== undefined &&
             (found.why === 'nobody_named'
-              ? 'gets no messages: it is not among the agents of this meeting'
+              ? 'gets no messages through this instance: it is not among its agents in this meeting'
               : hearsInWords(found))}
         </span>
       </a>

@@ -199,7 +199,8 @@ async function search(text: string): Promise<Results> {
     is_id || !reads ? none : client.findMessages({ text, limit }).catch(errorOf),
   ]);
   const found_messages = messages instanceof ConvokeError ? none : messages;
-  return {
+  const agent = { to: addressOf(['agents', text]), kind: 'Agent', name: text, about: 'what it was sent' };
+  const results = {
     found: [
       ...by_id.data.map(messageFound),
       ...(text.startsWith('dlv_') ? [{ to: addressOf(['deliveries', text]), kind: 'Delivery', name: text }] : []),
@@ -209,12 +210,7 @@ async function search(text: string): Promise<Results> {
         name: name ?? key_id,
         about: key_id,
       })),
-      ...hosts.data.map(() => ({
-        to: addressOf(['agents', text]),
-        kind: 'Agent',
-        name: text,
-        about: 'what it was sent',
-      })),
+      ...hosts.data.map(() => agent),
       ...instances.data.map(({ instance_id, instance_name }) => ({
         to: addressOf(['instances', instance_id]),
         kind: 'Instance',
@@ -237,6 +233,10 @@ async function search(text: string): Promise<Results> {
     ],
     problem: messages instanceof ConvokeError ? messages : null,
   };
+  if (results.found.length > 0 || is_id || is_portal) return results;
+  // An instance takes part in a meeting also for agents that it does not list.
+  const sent = await client.listDeliveries({ agent_id: text, limit: 1 }).catch(() => none);
+  return { ...results, found: sent.data.map(() => agent) };
 }
 
 function messageFound({ meeting_id, seq, message, deliveries_queued }: FoundMessage): Found {

@@ -27,10 +27,16 @@ const WHY: Record<NonNullable<Explanation['why']>, string> = {
 
 const MARKS: Record<Explanation['pushed'], MarkKind> = { now: 'good', later: 'waiting', no: 'off' };
 
-/** The prediction for now, in words. */
-export function hearsInWords({ pushed, why }: Pick<Explanation, 'pushed' | 'why'>): string {
-  if (why === null) return 'hears new messages at once';
-  return pushed === 'later' ? `hears new messages later: ${WHY[why]}` : `hears nothing: ${WHY[why]}`;
+const HEARD: Record<NonNullable<Explanation['wake']>, string> = {
+  all: 'new messages',
+  targeted: 'only messages that name it,',
+  people: 'only messages of people,',
+};
+
+/** What an agent of a membership hears now, in words. The prediction is for a message of a person to this agent. */
+export function hearsInWords({ pushed, why, wake = 'all' }: Pick<Explanation, 'pushed' | 'why' | 'wake'>): string {
+  if (why === null) return `hears ${HEARD[wake]} at once`;
+  return pushed === 'later' ? `hears ${HEARD[wake]} later: ${WHY[why]}` : `hears nothing: ${WHY[why]}`;
 }
 
 /** Why a member without a delivery of a message has none, as far as the prediction for now says it. */

@@ -482,6 +482,8 @@ class Explanation(Model):
     """The name that people see."""
     agent_ids: list[str]
     """Agent ids; duplicates are dropped, order is kept. At most 1000, of at most 40000 bytes in all."""
+    wake: Literal["all", "targeted", "people"] | str | None = None
+    """Which messages for these agents are pushed; absent: all."""
     pushed: Literal["now", "later", "no"] | str
     """Whether it would be pushed: `now`, after the deliveries that already wait in its lane; `later`; or `no`."""
     why: WhyNotNow | str | None
