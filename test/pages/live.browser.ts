@@ -157,6 +157,37 @@ describe('changes without an attempt', () => {
     });
   });
 
+  test('a trace does not blame the loop guard for a member that has no delivery', async (t) => {
+    const service = await startService(t);
+    await service.member(t, 'room', { registration: { instance_id: 'early' } });
+    const says = async (from_agent: string): Promise<void> => {
+      const sent = await service.post('/api/v1/meetings/room/messages/', { message: { content: 'Hello' }, from_agent });
+      assert.equal(sent.status, 201, sent.text);
+    };
+    await says('x');
+    const limited = await service.request('PATCH', '/api/v1/meetings/room/', { body: { hop_limit: 1 } });
+    assert.equal(limited.status, 200, limited.text);
+    for (const from_agent of ['y', 'z']) await says(from_agent);
+    await service.member(t, 'room', { registration: { instance_id: 'late' } });
+    const { data } = (await service.get<{ data: { why: string }[] }>('/api/v1/meetings/room/explain/?from_agent=x'))
+      .body;
+    assert.deepEqual(
+      data.map(({ why }) => why),
+      ['hop_limit', 'hop_limit'],
+      'control: a message that is sent now would be stopped',
+    );
+    await visitor.visit(service.url, { path: '/meetings/room' }, async (page) => {
+      const first = page.getByRole('article', { name: 'Message 1' });
+      await first.getByRole('button', { name: /^Trace/ }).click();
+      const trace = first.getByRole('group', { name: 'Trace of message 1' });
+      await trace.getByText('it joined or was resumed after the message', { exact: true }).waitFor();
+      assert.doesNotMatch(await trace.innerText(), /loop guard|The reasons are those of now/);
+      await service.patch('late', { is_active: false });
+      await trace.getByText('it is paused', { exact: true }).waitFor();
+      await trace.getByText(/The reasons are those of now/).waitFor();
+    });
+  });
+
   test('the words of a proxy that responds in place of the service are not shown', async (t) => {
     const service = await startService(t);
     await service.member(t, 'room', { registration: { instance_id: 'box' } });

@@ -39,11 +39,21 @@ export function hearsInWords({ pushed, why, wake = 'all' }: Pick<Explanation, 'p
   return pushed === 'later' ? `hears ${HEARD[wake]} later: ${WHY[why]}` : `hears nothing: ${WHY[why]}`;
 }
 
+/**
+ * Whether the prediction for now may say why a member has no delivery of an earlier message. The loop guard is no such
+ * reason: the deliveries that it stops exist.
+ */
+function mayBeReason({ pushed, why }: Pick<Explanation, 'pushed' | 'why'>): boolean {
+  return pushed === 'no' && why !== 'hop_limit' && why !== 'pair_limit';
+}
+
 /** Why a member without a delivery of a message has none, as far as the prediction for now says it. */
-function whyNotInWords({ pushed, why }: Pick<Explanation, 'pushed' | 'why'>): string {
-  if (pushed === 'no' && why !== null) return WHY[why];
-  const when = pushed === 'later' && why !== null ? `later: ${WHY[why]}` : 'now';
-  return `it joined or was resumed after the message, and would hear it ${when}`;
+function whyNotInWords(explanation: Pick<Explanation, 'pushed' | 'why'>): string {
+  const { pushed, why } = explanation;
+  if (why !== null && mayBeReason(explanation)) return WHY[why];
+  const later = 'it joined or was resumed after the message';
+  if (why === null) return `${later}, and would hear it now`;
+  return pushed === 'later' ? `${later}, and would hear it later: ${WHY[why]}` : later;
 }
 
 interface WhyNotProps {
@@ -77,6 +87,9 @@ export function WhyNot({ meeting_id, message, got }: WhyNotProps): JSX.Element {
           <span class="faint">{whyNotInWords({ pushed, why })}</span>
         </p>
       ))}
+      {others.some(mayBeReason) && (
+        <p class="faint">The reasons are those of now. When the message was sent, there may have been others.</p>
+      )}
       {value.next_cursor !== null && <p class="faint">These are the first {MEMBERSHIPS_MAX} instances.</p>}
     </>
   );
