@@ -15,7 +15,7 @@ export interface FeedViewer {
   meeting_id: string | undefined;
 }
 
-const PAGE = 500;
+const PAGE = 1_000;
 
 /** How long an instance counts as young: longer than any attempt takes. */
 const YOUNG_MS = (TIMEOUT_S_MAX + 60) * 1000;
@@ -86,13 +86,11 @@ export class FeedView {
 
   async #read(visibility: Visibility): Promise<[instance_id: string, created_at: number][]> {
     const read: [string, number][] = [];
-    let cursor: string | undefined;
-    do {
-      const page = await this.#store.instances.list({ limit: PAGE, cursor }, visibility);
-      for (const { instance_id, created_at } of page.data) read.push([instance_id, created_at]);
-      cursor = page.next_cursor ?? undefined;
-    } while (cursor !== undefined);
-    return read;
+    for (;;) {
+      const page = await this.#store.instances.listIds(read.at(-1)?.[0] ?? null, PAGE, visibility);
+      for (const { instance_id, created_at } of page) read.push([instance_id, created_at]);
+      if (page.length < PAGE) return read;
+    }
   }
 
   /**

@@ -241,14 +241,13 @@ test('after a gap the feed shows nothing to the previous owner of an instance, a
   let owner = 'anna';
   let gate = Promise.resolve();
   /** Only the store knows that ben is the owner now: the event of that change is lost. */
-  const list = async (_page: unknown, { owner_scope }: { owner_scope: { key_id: string } }) => {
+  const listIds = async (_: unknown, _limit: number, { owner_scope }: { owner_scope: { key_id: string } }) => {
     await gate;
-    const data = owner_scope.key_id === owner ? [{ instance_id: 'laptop', created_at: 0 }] : [];
-    return { data, next_cursor: null };
+    return owner_scope.key_id === owner ? [{ instance_id: 'laptop', created_at: 0 }] : [];
   };
   const feed = new Feed({
     clock,
-    store: { messages: { last: async () => null }, instances: { list } },
+    store: { messages: { last: async () => null }, instances: { listIds } },
     listeners_max: 2,
     written: async () => {},
     onError: () => {},
@@ -298,8 +297,7 @@ test('after a gap the feed shows nothing to the previous owner of an instance, a
 
 test('an attempt that was in flight when an id was removed is not shown to the new owner of the id', async () => {
   const created_at = 1_000_000;
-  const data = [{ instance_id: 'laptop', created_at }];
-  const store = { instances: { list: async () => ({ data, next_cursor: null }) } };
+  const store = { instances: { listIds: async () => [{ instance_id: 'laptop', created_at }] } };
   const view = (wall: number) => {
     const owner_scope = { key_id: 'ben', instance_id: null };
     const viewer = {
@@ -374,21 +372,21 @@ describe('a member of a meeting, for a listener that sees only this meeting', ()
 
   test('is read again when it was removed while the view was loaded', async () => {
     const memory = { last: 1, removalOf: () => 3 };
-    const list = async () => ({ data: [member], next_cursor: null });
-    const view = viewOn({ list, get: async () => null });
+    const listIds = async () => [member];
+    const view = viewOn({ listIds, get: async () => null });
     await view.load(memory);
     assert.equal(view.sees(connected), false);
     await settle();
     assert.equal(view.sees(connected), false);
     // The control: it was removed before, so the row is of the next instance.
-    const later = viewOn({ list });
+    const later = viewOn({ listIds });
     await later.load({ ...memory, last: 3 });
     later.sees(removed);
     assert.equal(later.sees(connected), true);
   });
 
   test('is not shown any more from the moment it leaves', async () => {
-    const view = viewOn({ list: async () => ({ data: [member], next_cursor: null }), get: async () => null });
+    const view = viewOn({ listIds: async () => [member], get: async () => null });
     await view.load({ last: 0, removalOf: () => 0 });
     assert.equal(view.sees(connected), true);
     view.sees(inMeeting('instance.left'));

@@ -11,10 +11,11 @@ import { Feed, type FeedParts } from '../../src/feed/feed.ts';
 import { FeedRelay } from '../../src/feed/relay.ts';
 import { replayOf } from '../../src/feed/replay.ts';
 import { FeedView, type FeedViewer } from '../../src/feed/view.ts';
+import type { InstanceStore } from '../../src/store/contract/instances.ts';
 import type { MessageHead } from '../../src/store/contract/messages.ts';
 import { BROADCAST_BYTES_MAX } from '../../src/store/contract/cluster.ts';
 import { openStoreHere } from '../support/node.ts';
-import { messages, newMessage, WALL } from '../support/store_contents.ts';
+import { messages, newMessage, register, WALL } from '../support/store_contents.ts';
 import { VirtualClock } from '../support/virtual_clock.ts';
 
 const EVERYTHING: FeedViewer = { visibility: null, instance_id: undefined, meeting_id: undefined };
@@ -145,6 +146,37 @@ test('a listener reads the instances that join its meetings one at a time, each 
   assert.deepEqual(read, [...Array.from({ length: 100 }, (_, k) => `i${k}`), 'i0']);
   assert.ok(joins('i7'));
   assert.equal(read.at(-1), 'i7');
+});
+
+test('a listener that opens reads only ids of the instances in its meetings, a thousand at a time', async (t) => {
+  const store = openStoreHere();
+  t.after(() => store.close());
+  const ids = Array.from({ length: 2_001 }, (_, k) => `i${String(k).padStart(4, '0')}`);
+  await Promise.all(ids.map((instance_id) => register(store, instance_id)));
+  await Promise.all(ids.slice(1).map((instance_id) => store.meetings.join('m', instance_id, ['a'], WALL)));
+  const pages: number[] = [];
+  const listIds: InstanceStore['listIds'] = async (...args) => {
+    const page = await store.instances.listIds(...args);
+    pages.push(page.length);
+    for (const row of page) assert.deepEqual(Object.keys(row), ['instance_id', 'created_at']);
+    return page;
+  };
+  const viewer = { ...EVERYTHING, visibility: { owner_scope: null, meeting_ids: ['m'] } };
+  const view = new FeedView(viewer, {
+    store: { instances: { listIds } } as never,
+    clock: { wall: () => WALL },
+    onError: assert.ifError,
+  });
+  await view.load({ last: 0, removalOf: () => 0 });
+  const seen = ids.filter((id) =>
+    view.sees({
+      name: 'instance.up',
+      number: 1,
+      about: { kind: 'instance', meeting_id: null, instance_ids: [id], since: WALL },
+    }),
+  );
+  assert.deepEqual(seen, ids.slice(1));
+  assert.deepEqual(pages, [1_000, 1_000, 0]);
 });
 
 describe('a message to thousands of instances, on another node', () => {

@@ -265,6 +265,14 @@ export class ModelStore implements StoreOperations {
       );
       return { ...page, searched_to: null };
     },
+    listIds: (after, limit) =>
+      sortedKeys(this.#instances)
+        .filter((instance_id) => instance_id > (after ?? ''))
+        .slice(0, limit)
+        .map((instance_id) => {
+          const { created_at } = this.#get(instance_id) as InstanceRow;
+          return { instance_id, created_at };
+        }),
     count: (after, limit) => {
       const counts: InstanceCounts = { unknown: 0, up: 0, failing: 0, down: 0, off: 0, connected: 0 };
       const part = sortedKeys(this.#instances)

@@ -338,6 +338,12 @@ const COMMANDS = {
       },
       d.visibility,
     ),
+  'list ids': (store, d) =>
+    store.instances.listIds(
+      d.flag(1) ? d.instance_id : null,
+      d.limit,
+      d.visibility ?? { owner_scope: null, meeting_ids: [d.meeting_id] },
+    ),
   'count instances': (store, d) => store.instances.count(d.flag(1) ? d.instance_id : null, d.limit, d.visibility),
   webhookUrls: (store, d) => store.instances.webhookUrls(d.flag(1) ? d.instance_id : null, d.limit),
   'list meetings': (store, d) =>

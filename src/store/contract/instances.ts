@@ -83,6 +83,9 @@ export interface ConnectionChange {
   epoch: number;
 }
 
+/** An id, and when the instance with this id was first registered. */
+export type ListedId = Pick<InstanceRow, 'instance_id' | 'created_at'>;
+
 export interface InstanceStore {
   /**
    * Creates or updates an instance (spec section 3). Switches the instance on and ends its back-off. Forgets its
@@ -104,6 +107,11 @@ export interface InstanceStore {
    * most `reads`, SEARCH_READS when absent, because no index has these.
    */
   list(filter: InstanceFilter, visibility?: Visibility | null, reads?: Reads): Promise<SearchPage<InstanceRow, string>>;
+  /**
+   * The instances that follow `after`, at most `limit`, in the order of instance_id. Reads no more of each than the live
+   * feed needs, because an instance may have thousands of agents.
+   */
+  listIds(after: string | null, limit: number, visibility: Visibility): Promise<ListedId[]>;
   /**
    * Counts at most `limit` instances that follow `after`, in the order of instance_id, so that no call takes long.
    * `next` is where to continue; null when all were counted.

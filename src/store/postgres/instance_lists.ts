@@ -1,7 +1,7 @@
 /** Reads instances: one, and lists in the order of their ids. */
 import { sql } from 'kysely';
 import type { Visibility } from '../../domain/access.ts';
-import type { InstanceRow, InstanceStore } from '../contract/instances.ts';
+import type { InstanceRow, InstanceStore, ListedId } from '../contract/instances.ts';
 import { type Reads, SEARCH_READS, type SearchPage } from '../contract/search.ts';
 import {
   type CountedRow,
@@ -48,7 +48,7 @@ const GET = statement(
 export function instanceLists(
   session: Session,
   { instanceRowOf, listedRowOf }: Pick<ReturnType<typeof instanceReader>, 'instanceRowOf' | 'listedRowOf'>,
-): Pick<InstanceStore, 'get' | 'list' | 'count'> {
+): Pick<InstanceStore, 'get' | 'list' | 'listIds' | 'count'> {
   async function get(instance_id: string, visibility?: Visibility | null): Promise<InstanceRow | null> {
     if (visibility) return (await list({ limit: 1, instance_id }, visibility)).data[0] ?? null;
     const row = await session.one<CountedRow>(GET, { instance_id });
@@ -116,6 +116,18 @@ export function instanceLists(
     );
   }
 
+  async function listIds(after: string | null, limit: number, visibility: Visibility) {
+    const { sql: text, parameters } = build
+      .selectFrom('instances as i')
+      .select(['i.instance_id', 'i.created_at'])
+      .where('i.instance_id', '>', after ?? '')
+      .where(isFirstSeen(visibility, after ?? '', limit))
+      .orderBy('i.instance_id')
+      .limit(limit)
+      .compile();
+    return (await session.query<ListedId>(text, parameters)).rows;
+  }
+
   async function count(after: string | null, limit: number, visibility?: Visibility | null) {
     let part = build
       .selectFrom('instances as i')
@@ -137,5 +149,5 @@ export function instanceLists(
     return countsOf((await session.query<CountedState>(text, parameters)).rows, limit);
   }
 
-  return { get, list, count };
+  return { get, list, listIds, count };
 }

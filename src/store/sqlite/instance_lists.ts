@@ -1,7 +1,7 @@
 /** Reads instances: one, and lists in the order of their ids. */
 import { sql } from 'kysely';
 import type { Visibility } from '../../domain/access.ts';
-import type { InstanceRow, InstanceStore } from '../contract/instances.ts';
+import type { InstanceRow, InstanceStore, ListedId } from '../contract/instances.ts';
 import { type Reads, SEARCH_READS, type SearchPage } from '../contract/search.ts';
 import {
   type CountedRow,
@@ -30,7 +30,7 @@ const GET = `SELECT i.*, ${PENDING} AS pending_deliveries, ? AS current_epoch FR
 export function instanceLists(
   db: Database,
   { instanceRowOf, listedRowOf }: Pick<ReturnType<typeof instanceReader>, 'instanceRowOf' | 'listedRowOf'>,
-): Pick<Sync<InstanceStore>, 'get' | 'list' | 'count'> {
+): Pick<Sync<InstanceStore>, 'get' | 'list' | 'listIds' | 'count'> {
   function get(instance_id: string, visibility?: Visibility | null): InstanceRow | null {
     if (visibility) return list({ limit: 1, instance_id }, visibility).data[0] ?? null;
     const row = db.prepare(GET).get(db.term, instance_id) as CountedRow | undefined;
@@ -97,6 +97,17 @@ export function instanceLists(
     );
   }
 
+  function listIds(after: string | null, limit: number, visibility: Visibility): ListedId[] {
+    const ids = db.build
+      .selectFrom('instances as i')
+      .select(['i.instance_id', 'i.created_at'])
+      .where('i.instance_id', '>', after ?? '')
+      .where(isFirstSeen(visibility, after ?? '', limit))
+      .orderBy('i.instance_id')
+      .limit(limit);
+    return db.all(ids);
+  }
+
   function count(after: string | null, limit: number, visibility?: Visibility | null) {
     let part = db.build
       .selectFrom('instances as i')
@@ -114,5 +125,5 @@ export function instanceLists(
     return countsOf(db.all(states), limit);
   }
 
-  return { get, list, count };
+  return { get, list, listIds, count };
 }
