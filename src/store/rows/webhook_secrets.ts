@@ -3,6 +3,7 @@ import { assertOverlapLeft, type Earlier, earlierAfter } from '../../domain/rota
 import type { DataKeys } from '../secrets/data_keys.ts';
 import { type SecretColumn, secretPlace } from '../secrets/instance_secrets.ts';
 import { columnsOfEarlier, storedEarlier } from './earlier.ts';
+import { reportDamaged } from './stored_values.ts';
 import type { InstancesTable } from './tables.ts';
 
 /** The columns with the webhook secret and the earlier ones. */
@@ -22,15 +23,30 @@ export function webhookSecrets(keys: DataKeys) {
     }
   }
 
-  /** @throws StoreError `SECRET_UNREADABLE` */
+  /**
+   * The earlier secrets, the newest first.
+   *
+   * @throws StoreError `SECRET_UNREADABLE` when the newest one cannot be decrypted
+   */
   function earlierSecretsOf(instance_id: string, row: Omit<WebhookSecrets, 'webhook_secret'>): Earlier[] {
-    const decrypted = (column: 'previous_secret' | 'earlier_secrets'): string | null => {
-      const text = row[column];
-      return text === null ? null : keys.decrypt(text, secretPlace(column, instance_id));
-    };
-    const [newest, list] = [decrypted('previous_secret'), decrypted('earlier_secrets')];
-    const columns = { newest, until: row.previous_secret_until, list };
+    if (row.previous_secret === null) return [];
+    const newest = keys.decrypt(row.previous_secret, secretPlace('previous_secret', instance_id));
+    const columns = { newest, until: row.previous_secret_until, list: listOf(instance_id, row.earlier_secrets) };
     return storedEarlier(columns, 'instances', 'earlier_secrets', instance_id);
+  }
+
+  /**
+   * The plain list; null when it cannot be decrypted. A node of the previous version changes the data key without the
+   * list, so the list may be under a key that is gone. The instance then still gets its pushes.
+   */
+  function listOf(instance_id: string, encrypted: string | null): string | null {
+    if (encrypted === null) return null;
+    try {
+      return keys.decrypt(encrypted, secretPlace('earlier_secrets', instance_id));
+    } catch {
+      reportDamaged('instances', 'earlier_secrets', instance_id);
+      return null;
+    }
   }
 
   /** The earlier secrets; none when they cannot be decrypted. A new secret then repairs the instance. */
