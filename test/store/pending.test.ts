@@ -41,6 +41,12 @@ function sweeperOf(t: TestContext, url: string): Sweeper {
   return new Sweeper(db, url, (error) => assert.fail(String(error)));
 }
 
+/** Until a session of this database waits for the lock of a table. */
+async function waitsForTable(client: pg.Client): Promise<void> {
+  const waiting = `SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'relation'`;
+  while ((await client.query(waiting)).rows.length === 0);
+}
+
 // pending.slow.ts runs four times as many.
 answersAsWithoutSweeps(100);
 
@@ -187,10 +193,31 @@ describe('an upgrade', () => {
     const { url, client } = await databaseOfBefore(t);
     const idle = await connect(t, url);
     await idle.query('BEGIN; SELECT count(*) FROM deliveries');
-    await assert.rejects(migrateDatabase(url), { code: 'POSTGRES_TABLE_IN_USE', message: /pg_dump/ });
+    await assert.rejects(migrateDatabase(url, 0), { code: 'POSTGRES_TABLE_IN_USE', message: /pg_dump/ });
     assert.equal((await client.query('SELECT version FROM schema_version')).rows[0].version, NOTED_STEPS - 1);
     await idle.query('ROLLBACK');
     assert.deepEqual(await migrateDatabase(url), { from: NOTED_STEPS - 1, to: MIGRATIONS.length });
+  });
+
+  test('waits for somebody who uses the table, and lets others use it meanwhile', async (t) => {
+    const { url, client } = await databaseOfBefore(t);
+    const dump = await connect(t, url);
+    await dump.query('BEGIN; SELECT count(*) FROM deliveries');
+    const migrated = migrateDatabase(url);
+    await waitsForTable(client);
+    await client.query("UPDATE deliveries SET state = 'failed' WHERE false");
+    await dump.query('ROLLBACK');
+    assert.deepEqual(await migrated, { from: NOTED_STEPS - 1, to: MIGRATIONS.length });
+  });
+
+  test('gives way to a transaction with which it stands in a deadlock, and begins again', async (t) => {
+    const { url, client } = await databaseOfBefore(t);
+    const busy = await connect(t, url);
+    await busy.query("SET deadlock_timeout = '1min'; BEGIN; SELECT count(*) FROM instances");
+    const migrated = migrateDatabase(url);
+    await waitsForTable(client);
+    await busy.query('SELECT count(*) FROM deliveries; ROLLBACK');
+    assert.deepEqual(await migrated, { from: NOTED_STEPS - 1, to: MIGRATIONS.length });
   });
 
   test('does not end while such a node may be there, nor at once when it has left, and is then closed to it', async (t) => {

@@ -1,5 +1,12 @@
-/** The advisory locks of the database, by which nodes exclude each other. All have the same first number. */
+/** The advisory locks of the database, by which nodes exclude each other, and how long nodes wait for a table. */
 
+/**
+ * How long a change of the schema waits for the lock of a table, while all others wait behind it. Autovacuum gives up
+ * its lock for others after one second, so this time is long enough.
+ */
+export const LOCK_TIMEOUT_MS = 1_500;
+
+/** The first number of all advisory locks. */
 const CONVOKE = 0x636f6e76;
 
 /** Held to bring the schema up to date, and to agree on the data key. */

@@ -3,9 +3,19 @@
  * meets a missing table, column or function does what a node does at its start: it brings the schema up to date, under
  * the lock that only one node at a time can hold. A step of the schema may always run while nodes work.
  */
+import { setTimeout as pause } from 'node:timers/promises';
 import { StoreError } from '../store_error.ts';
 import { isOfOtherSchema } from './connection/connection.ts';
 import { exclusively, migrate, versionOf } from './schema.ts';
+
+/** How long a call waits for the steps of the schema. They may wait for a table that somebody uses. */
+const UPDATE_MS_MAX = 5_000;
+
+const underWay = (): StoreError =>
+  new StoreError(
+    'SCHEMA_OLDER',
+    'The database was restored to an older schema. A node brings it up to date now, and may wait for somebody who uses a table, such as pg_dump: try again.',
+  );
 
 const noSchema = (): StoreError =>
   new StoreError(
@@ -28,15 +38,16 @@ export class RestoredSchema {
    * Runs a call. When a part of the schema is missing, brings the schema up to date.
    *
    * @param run is safe to run again when the database refused one of its statements
-   * @throws StoreError SCHEMA_OLDER when this node has brought the schema up to date: the next try succeeds;
-   * SCHEMA_MISSING when there is no schema; the errors of `migrate`
+   * @throws StoreError SCHEMA_OLDER when this node has brought the schema up to date: the next try succeeds; also
+   * SCHEMA_OLDER when this takes longer than a call waits; SCHEMA_MISSING when there is no schema; the errors of `migrate`
    */
   async watch<T>(run: () => Promise<T>): Promise<T> {
     try {
       return await run();
     } catch (error) {
       if (!isOfOtherSchema(error)) throw error;
-      const { from, to } = await (this.#updating ??= this.#update().finally(() => (this.#updating = null)));
+      this.#updating ??= this.#update().finally(() => (this.#updating = null));
+      const { from, to } = await withinTime(this.#updating);
       if (from < to) {
         throw new StoreError(
           'SCHEMA_OLDER',
@@ -61,5 +72,20 @@ export class RestoredSchema {
     });
     if (steps.from < steps.to) this.#onRestored();
     return steps;
+  }
+}
+
+/** @throws StoreError SCHEMA_OLDER when the steps take longer than a call waits; then they go on */
+async function withinTime<T>(steps: Promise<T>): Promise<T> {
+  const over = new AbortController();
+  const late = pause(UPDATE_MS_MAX, undefined, { signal: over.signal }).then(() => {
+    throw underWay();
+  });
+  try {
+    return await Promise.race([steps, late]);
+  } finally {
+    over.abort();
+    // Nobody waits for the other promise any more.
+    for (const promise of [steps, late]) promise.catch(() => {});
   }
 }

@@ -1,28 +1,35 @@
 /** Brings a database to the schema of this version, and refuses a server that cannot keep our guarantees. */
 import { randomBytes } from 'node:crypto';
+import { setTimeout as pause } from 'node:timers/promises';
 import { makeTag } from '../../domain/id.ts';
 import type { SchemaState } from '../contract/schema_state.ts';
 import { StoreError } from '../store_error.ts';
-import { Connection } from './connection/connection.ts';
-import { MIGRATION } from './locks.ts';
+import { Connection, isCollision, isLockTimeout } from './connection/connection.ts';
+import { LOCK_TIMEOUT_MS, MIGRATION } from './locks.ts';
 import { openingFailure } from './connection/opening_failure.ts';
 import { MIGRATIONS, NOTED_STEPS, STEPS_KNOWN_MIN } from './migrations.ts';
 import { OLD_INDEX } from './pending/pending_deliveries.ts';
 
 const VERSION_MIN = 140_000;
 
-const LOCK_TIMEOUT_S = 5;
-const LOCK_NOT_AVAILABLE = '55P03';
+/** How long the steps are tried while others use the tables. */
+const PATIENCE_MS = 30_000;
+/** The first pause between two tries; each further pause is twice as long. In the pauses the other nodes work on. */
+const PAUSE_MS = 1_000;
+const PAUSE_MS_MAX = 8_000;
 
 const END_OF_UPGRADE = `
   SELECT (extract(epoch FROM upgrade_ends_at) * 1000)::bigint AS ends_at FROM this_database
   WHERE to_regclass('${OLD_INDEX}') IS NOT NULL`;
 
-const inUse = (): StoreError =>
+const inUse = (patience_ms: number): StoreError =>
   new StoreError(
     'POSTGRES_TABLE_IN_USE',
-    `The schema cannot be brought up to date, because somebody has used a table for more than ${LOCK_TIMEOUT_S} s, such as pg_dump, a VACUUM by hand, or a session that is idle in a transaction. Nothing was changed: start again when that has ended.`,
+    `The schema cannot be brought up to date, because somebody has used a table for more than ${patience_ms / 1000} s, such as pg_dump, a VACUUM by hand, or a session that is idle in a transaction. Nothing was changed: start again when that has ended.`,
   );
+
+/** A random number from 0 to 1. */
+const random = (): number => randomBytes(4).readUInt32BE() / 2 ** 32;
 
 /**
  * Runs a function under a lock that only one node at a time can hold. Even the first look at the schema needs the lock.
@@ -45,11 +52,32 @@ export async function exclusively<T>(url: string, run: (connection: Connection) 
  * Takes the steps that are missing, all of them or none. When the schema has more steps than this version knows, the
  * schema stays as it is. This version works on such a schema if STEPS_KNOWN_MIN of the schema allows it.
  *
+ * While others use the tables, the steps are tried again, with growing pauses.
+ *
+ * @param patience_ms for how long they are tried
  * @returns the versions before and after
- * @throws StoreError when the server may lose confirmed commits, when it is too old, or when the schema is too new
+ * @throws StoreError when the server may lose confirmed commits, when it is too old, when the schema is too new, or when
+ * others used the tables for too long
  */
-export async function migrate(connection: Connection): Promise<{ from: number; to: number }> {
+export async function migrate(
+  connection: Connection,
+  patience_ms = PATIENCE_MS,
+): Promise<{ from: number; to: number }> {
   await assertServer(connection);
+  const until_ms = performance.now() + patience_ms;
+  for (let pause_ms = PAUSE_MS; ; pause_ms = Math.min(2 * pause_ms, PAUSE_MS_MAX)) {
+    try {
+      return await takeSteps(connection);
+    } catch (error) {
+      await connection.query('ROLLBACK').catch(() => connection.destroy());
+      if (!isCollision(error) && !isLockTimeout(error)) throw error;
+      if (performance.now() + pause_ms > until_ms) throw inUse(patience_ms);
+      await pause(pause_ms * (1 + random() / 2));
+    }
+  }
+}
+
+async function takeSteps(connection: Connection): Promise<{ from: number; to: number }> {
   const to = MIGRATIONS.length;
   await connection.query('BEGIN');
   await connection.query(
@@ -57,22 +85,20 @@ export async function migrate(connection: Connection): Promise<{ from: number; t
   );
   const { version: from, steps_known_min } = await versionOf(connection);
   if (from > to) {
+    if (to < steps_known_min) {
+      throw new StoreError(
+        'SCHEMA_NEWER',
+        `The database has schema ${from}, for nodes that know at least schema ${steps_known_min}; this Convoke knows up to ${to}: start the newer version.`,
+      );
+    }
     await connection.query('ROLLBACK');
-    if (to >= steps_known_min) return { from, to: from };
-    throw new StoreError(
-      'SCHEMA_NEWER',
-      `The database has schema ${from}, for nodes that know at least schema ${steps_known_min}; this Convoke knows up to ${to}: start the newer version.`,
-    );
+    return { from, to: from };
   }
   if (from === 0) await connection.query('INSERT INTO schema_version (version, steps_known_min) VALUES (0, 0)');
   // A step that locks a table waits for every session that uses this table, and all other sessions wait behind the
   // step. So the step gives up after a short time.
-  await connection.query(`SET LOCAL lock_timeout = '${LOCK_TIMEOUT_S}s'`);
-  try {
-    for (const step of MIGRATIONS.slice(from)) await connection.script(step);
-  } catch (error) {
-    throw (error as { code?: string }).code === LOCK_NOT_AVAILABLE ? inUse() : error;
-  }
+  await connection.query(`SET LOCAL lock_timeout = '${LOCK_TIMEOUT_MS}ms'`);
+  for (const step of MIGRATIONS.slice(from)) await connection.script(step);
   if (from < to) {
     // The end of an upgrade may have raised steps_known_min already: see pending/upgrade.ts.
     await connection.query(
@@ -80,16 +106,15 @@ export async function migrate(connection: Connection): Promise<{ from: number; t
       [to, STEPS_KNOWN_MIN],
     );
   }
-  const random = (): number => randomBytes(4).readUInt32BE() / 2 ** 32;
   await connection.query('INSERT INTO this_database (tag) VALUES ($1) ON CONFLICT DO NOTHING', [makeTag(random)]);
   await connection.query('COMMIT');
   return { from, to };
 }
 
-/** Brings a database to the schema of this version. Does nothing else. */
-export async function migrateDatabase(url: string): Promise<{ from: number; to: number }> {
+/** Brings a database to the schema of this version, as `migrate` does. Does nothing else. */
+export async function migrateDatabase(url: string, patience_ms?: number): Promise<{ from: number; to: number }> {
   try {
-    return await exclusively(url, migrate);
+    return await exclusively(url, (connection) => migrate(connection, patience_ms));
   } catch (error) {
     throw openingFailure(error, url);
   }

@@ -256,9 +256,17 @@ export class Connection {
     }
   }
 
-  /** Runs several statements that take no values. */
+  /**
+   * Runs several statements that take no values.
+   *
+   * @throws as `query` does
+   */
   async script(text: string): Promise<void> {
-    await this.#client.query(text);
+    try {
+      await this.#client.query(text);
+    } catch (error) {
+      throw storeErrorOf(error);
+    }
   }
 
   /** Closes the socket at once, without a message to the server. */

@@ -14,15 +14,10 @@
  * When a try stops half-way, the next one continues.
  */
 import { Connection } from '../connection/connection.ts';
-import { UPGRADE } from '../locks.ts';
+import { LOCK_TIMEOUT_MS, UPGRADE } from '../locks.ts';
 import { NOTED_STEPS } from '../migrations.ts';
 import { NEW_INDEXES, switchViews } from './pending_deliveries.ts';
 
-/**
- * How long the switch waits for its lock, while all others wait behind it. Autovacuum gives up its lock for others
- * after one second, so this time is long enough.
- */
-const LOCK_TIMEOUT = '1500ms';
 /** How long an index of a large table may take. */
 const INDEX_MS_MAX = 6 * 3_600_000;
 
@@ -69,7 +64,7 @@ async function makeIndex(connection: Connection, name: string, on: string): Prom
 async function switchOver(connection: Connection): Promise<void> {
   await connection.query('BEGIN');
   try {
-    await connection.query(`SET LOCAL lock_timeout = '${LOCK_TIMEOUT}'`);
+    await connection.query(`SET LOCAL lock_timeout = '${LOCK_TIMEOUT_MS}ms'`);
     // A node that joins now waits until this transaction ends. Then it is refused, or it knows the columns.
     await connection.query('LOCK TABLE nodes IN SHARE MODE');
     if (!(await isAny(connection, OLD_NODE))) await connection.script(switchViews(NOTED_STEPS));
