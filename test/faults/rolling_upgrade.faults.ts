@@ -12,6 +12,7 @@ import type { Store } from '../../src/store/store.ts';
 import { convoke } from '../support/command_line.ts';
 import { openPostgresHere } from '../support/engines.ts';
 import { openStoreHere } from '../support/node.ts';
+import { databaseOfBefore, nodeLeaves } from '../store/pending.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import { COMMAND_NAMES, CommandLog, commandLogs } from '../support/store_commands.ts';
 
@@ -92,7 +93,8 @@ test('a node starts on a schema that is one step newer and allows it, and change
   const store = await openPostgresHere(url);
   t.after(() => store.close());
   await assertGoesOn(t, store, async () => {});
-  assert.deepEqual(await schemaOfDatabase(url), { present: KNOWN + 1, wanted: KNOWN });
+  const state = { present: KNOWN + 1, wanted: KNOWN, may_start: true, upgrade_waits_for: [] };
+  assert.deepEqual(await schemaOfDatabase(url), state);
 });
 
 test('a node does not start on a schema that wants more of it, and says which version does', async () => {
@@ -102,6 +104,19 @@ test('a node does not start on a schema that wants more of it, and says which ve
     code: 'SCHEMA_NEWER',
     message: `The database has schema ${KNOWN + 1}, for nodes that know at least schema ${KNOWN + 1}; this Convoke knows up to ${KNOWN}: start the newer version.`,
   });
+});
+
+test('convoke migrate --check names the nodes for which the end of an upgrade waits', async (t) => {
+  const { url, client } = await databaseOfBefore(t);
+  const env = { CONVOKE_DATABASE_URL: url };
+  assert.equal((await convoke(['migrate'], { env })).code, 0);
+  const waits = await convoke(['migrate', '--check'], { env });
+  assert.equal(waits.code, 0);
+  assert.match(waits.stdout, /the end waits for .*: before at http:\/\/127\.0\.0\.1:1 \(last seen 20[^,]*Z\)\n$/);
+  const { upgrade_waits_for } = JSON.parse((await convoke(['migrate', '--check', '--json'], { env })).stdout);
+  assert.deepEqual([upgrade_waits_for.length, upgrade_waits_for[0].node_id], [1, 'before']);
+  await nodeLeaves(client);
+  assert.doesNotMatch((await convoke(['migrate', '--check'], { env })).stdout, /waits/);
 });
 
 test('convoke migrate makes the schema, says when there is nothing to do, and refuses a newer one', async () => {
@@ -124,4 +139,11 @@ test('convoke migrate makes the schema, says when there is nothing to do, and re
   const newer = await convoke(['migrate'], { env });
   assert.equal(newer.code, 1);
   assert.match(newer.stderr, new RegExp(`the schema is ${KNOWN + 1}, and this Convoke knows up to ${KNOWN}`));
+  const checkAgain = async (): Promise<[number | null, string]> => {
+    const { code, stdout } = await convoke(['migrate', '--check'], { env });
+    return [code, stdout.slice(stdout.indexOf(': ') + 2)];
+  };
+  assert.deepEqual(await checkAgain(), [1, 'a newer version made it, and this version may still start\n']);
+  await take(env.CONVOKE_DATABASE_URL, 'SELECT 1', { steps_known_min: KNOWN + 1 });
+  assert.deepEqual(await checkAgain(), [1, 'start the newer version that made it\n']);
 });

@@ -227,7 +227,10 @@ describe('an upgrade', () => {
       (await client.query('SELECT steps_known_min FROM schema_version')).rows[0].steps_known_min;
     await endUpgrade(url);
     assert.deepEqual([await hasSwitched(client), await needs()], [false, 1]);
+    const waits_for = async () => (await schemaOfDatabase(url)).upgrade_waits_for.map(({ node_id }) => node_id);
+    assert.deepEqual(await waits_for(), ['before']);
     await nodeLeaves(client);
+    assert.deepEqual(await waits_for(), []);
     await endUpgrade(url);
     assert.deepEqual([await hasSwitched(client), await needs()], [false, NOTED_STEPS]);
     // Now a node of the earlier version joins, which had already started.

@@ -2,13 +2,14 @@
 import { randomBytes } from 'node:crypto';
 import { setTimeout as pause } from 'node:timers/promises';
 import { makeTag } from '../../domain/id.ts';
-import type { SchemaState } from '../contract/schema_state.ts';
+import type { SchemaState, WaitedNode } from '../contract/schema_state.ts';
 import { StoreError } from '../store_error.ts';
 import { Connection, isCollision, isLockTimeout } from './connection/connection.ts';
 import { LOCK_TIMEOUT_MS, MIGRATION } from './locks.ts';
 import { openingFailure } from './connection/opening_failure.ts';
 import { MIGRATIONS, NOTED_STEPS, STEPS_KNOWN_MIN } from './migrations.ts';
 import { OLD_INDEX } from './pending/pending_deliveries.ts';
+import { OLD_NODES } from './pending/upgrade.ts';
 
 const VERSION_MIN = 140_000;
 
@@ -21,6 +22,8 @@ const PAUSE_MS_MAX = 8_000;
 const END_OF_UPGRADE = `
   SELECT (extract(epoch FROM upgrade_ends_at) * 1000)::bigint AS ends_at FROM this_database
   WHERE to_regclass('${OLD_INDEX}') IS NOT NULL`;
+
+const NO_STEPS = { version: 0, steps_known_min: 0 };
 
 const inUse = (patience_ms: number): StoreError =>
   new StoreError(
@@ -134,9 +137,16 @@ export async function schemaOfDatabase(url: string): Promise<SchemaState> {
     const { rows } = await connection.query<{ exists: boolean }>(
       "SELECT to_regclass('schema_version') IS NOT NULL AS exists",
     );
-    const present = rows[0]!.exists ? (await versionOf(connection)).version : 0;
+    const { version: present, steps_known_min } = rows[0]!.exists ? await versionOf(connection) : NO_STEPS;
+    const wanted = MIGRATIONS.length;
     const ends_at = present >= NOTED_STEPS ? await endOfUpgrade(connection) : null;
-    return { present, wanted: MIGRATIONS.length, ...(ends_at !== null && { upgrade_ends_at: ends_at }) };
+    return {
+      present,
+      wanted,
+      may_start: wanted >= steps_known_min,
+      ...(ends_at !== null && { upgrade_ends_at: ends_at }),
+      upgrade_waits_for: ends_at === null ? [] : (await connection.query<WaitedNode>(OLD_NODES)).rows,
+    };
   } finally {
     await connection.close().catch(() => {});
   }
@@ -147,7 +157,7 @@ export async function versionOf(connection: Connection): Promise<{ version: numb
   const { rows } = await connection.query<{ version: number; steps_known_min: number }>(
     'SELECT version, steps_known_min FROM schema_version',
   );
-  return rows[0] ?? { version: 0, steps_known_min: 0 };
+  return rows[0] ?? NO_STEPS;
 }
 
 async function endOfUpgrade(connection: Connection): Promise<number | null> {

@@ -1,3 +1,4 @@
+import type { SchemaState } from '../contract/schema_state.ts';
 import { storeErrorOf } from './errors.ts';
 import { lookAt } from './file/reading.ts';
 import { MIGRATIONS } from './migrations.ts';
@@ -7,11 +8,12 @@ import { MIGRATIONS } from './migrations.ts';
  *
  * @throws StoreError when the file is in use or is not a data file
  */
-export function schemaOfFile(file: string): { present: number; wanted: number } {
+export function schemaOfFile(file: string): SchemaState {
   try {
     const user_version = lookAt(file, (db) => db.prepare('PRAGMA user_version').get());
     const { user_version: present } = user_version as { user_version: number };
-    return { present, wanted: MIGRATIONS.length };
+    const wanted = MIGRATIONS.length;
+    return { present, wanted, may_start: present <= wanted, upgrade_waits_for: [] };
   } catch (error) {
     throw storeErrorOf(error);
   }

@@ -1,5 +1,6 @@
 import { Command } from 'commander';
 import { isoTime } from '../../../domain/time.ts';
+import type { SchemaState } from '../../../store/contract/schema_state.ts';
 import { dataFile } from '../data_directory.ts';
 import { withExamples } from '../examples.ts';
 import { CommandFailure, EXIT } from '../exit.ts';
@@ -34,18 +35,18 @@ async function migrate({ check, json }: MigrateOptions, command: Command): Promi
   if (config.database_url === null) await assertThere(file);
   const { schemaOf, migrateStore } = await import('../../../offline.ts');
   try {
-    const { present, wanted, upgrade_ends_at } = await schemaOf(config);
-    const ends_at = upgrade_ends_at === undefined ? null : isoTime(upgrade_ends_at);
+    const state = await schemaOf(config);
+    const { present, wanted } = state;
     if (check) {
-      if (json) printJson({ present, wanted, upgrade_ends_at: ends_at });
-      else print(describeVersions(present, wanted, ends_at));
+      if (json) printJson(wireState(state));
+      else print(describe(state));
       if (present !== wanted) process.exitCode = EXIT.failed;
       return;
     }
-    if (present > wanted) throw new CommandFailure(EXIT.failed, describeVersions(present, wanted));
+    if (present > wanted) throw new CommandFailure(EXIT.failed, describe(state));
     await migrateStore(config);
     if (json) printJson({ present: wanted, wanted, was: present });
-    else if (present === wanted) print(describeVersions(present, wanted, ends_at));
+    else if (present === wanted) print(describe(state));
     else print(`the schema was ${present}, and is ${wanted} now`);
   } catch (error) {
     if (!isSystemError(error) || error.code !== 'SQLITE_BUSY') throw failureOfFile(error, file);
@@ -56,14 +57,36 @@ async function migrate({ check, json }: MigrateOptions, command: Command): Promi
   }
 }
 
-function describeVersions(present: number, wanted: number, ends_at: string | null = null): string {
-  if (present === wanted) {
-    const end =
-      ends_at === null ? '' : `; nodes end its upgrade after ${ends_at}, and then none of the previous version starts`;
-    return `the schema is ${present}, which this Convoke wants: nothing to do${end}`;
-  }
+function wireState({ present, wanted, may_start, upgrade_ends_at, upgrade_waits_for }: SchemaState) {
+  return {
+    present,
+    wanted,
+    may_start,
+    upgrade_ends_at: upgrade_ends_at === undefined ? null : isoTime(upgrade_ends_at),
+    upgrade_waits_for: upgrade_waits_for.map((node) => ({ ...node, seen_at: isoTime(node.seen_at) })),
+  };
+}
+
+function describe(state: SchemaState): string {
+  const { present, wanted, may_start } = state;
+  if (present === wanted)
+    return `the schema is ${present}, which this Convoke wants: nothing to do${describeEnd(state)}`;
   if (present > wanted) {
-    return `the schema is ${present}, and this Convoke knows up to ${wanted}: start the newer version that made it`;
+    const newer = `the schema is ${present}, and this Convoke knows up to ${wanted}`;
+    return may_start
+      ? `${newer}: a newer version made it, and this version may still start${describeEnd(state)}`
+      : `${newer}: start the newer version that made it`;
   }
   return `the schema is ${present}, and this Convoke wants ${wanted}: run ${typed('migrate')}, or start the service`;
+}
+
+/** When the upgrade ends, and for which nodes its end waits; empty when no upgrade has to end. */
+function describeEnd({ upgrade_ends_at, upgrade_waits_for }: SchemaState): string {
+  if (upgrade_ends_at === undefined) return '';
+  const end = `; nodes end its upgrade after ${isoTime(upgrade_ends_at)}, and then none of the previous version starts`;
+  if (upgrade_waits_for.length === 0) return end;
+  const nodes = upgrade_waits_for.map(
+    ({ node_id, address, seen_at }) => `${node_id} at ${address} (last seen ${isoTime(seen_at)})`,
+  );
+  return `${end}; the end waits for nodes of the previous version, and for a killed one until an hour after it was last seen: ${nodes.join(', ')}`;
 }

@@ -21,7 +21,8 @@ import { NEW_INDEXES, switchViews } from './pending_deliveries.ts';
 /** How long an index of a large table may take. */
 const INDEX_MS_MAX = 6 * 3_600_000;
 
-const OLD_NODE = `SELECT 1 FROM nodes WHERE steps_known < ${NOTED_STEPS} LIMIT 1`;
+/** The nodes of the previous version. While there is one, an upgrade does not end. */
+export const OLD_NODES = `SELECT node_id, address, seen_at FROM nodes WHERE steps_known < ${NOTED_STEPS} ORDER BY node_no`;
 const CLOSE_DOOR = `UPDATE schema_version SET steps_known_min = greatest(steps_known_min, ${NOTED_STEPS}) WHERE steps_known_min < ${NOTED_STEPS}`;
 const IS_VALID = 'SELECT indisvalid AS is_valid FROM pg_index WHERE indexrelid = to_regclass($1)';
 
@@ -39,7 +40,7 @@ export async function endUpgrade(url: string, stopped?: AbortSignal): Promise<vo
   try {
     if (stopped?.aborted) return;
     const { rows } = await connection.query<{ mine: boolean }>(`SELECT pg_try_advisory_lock(${UPGRADE}) AS mine`);
-    if (!rows[0]!.mine || (await isAny(connection, OLD_NODE))) return;
+    if (!rows[0]!.mine || (await isAny(connection, OLD_NODES))) return;
     if ((await connection.query(CLOSE_DOOR)).changes > 0) return;
     for (const [name, on] of Object.entries(NEW_INDEXES)) await makeIndex(connection, name, on);
     await switchOver(connection);
@@ -67,7 +68,7 @@ async function switchOver(connection: Connection): Promise<void> {
     await connection.query(`SET LOCAL lock_timeout = '${LOCK_TIMEOUT_MS}ms'`);
     // A node that joins now waits until this transaction ends. Then it is refused, or it knows the columns.
     await connection.query('LOCK TABLE nodes IN SHARE MODE');
-    if (!(await isAny(connection, OLD_NODE))) await connection.script(switchViews(NOTED_STEPS));
+    if (!(await isAny(connection, OLD_NODES))) await connection.script(switchViews(NOTED_STEPS));
     await connection.query('COMMIT');
   } catch (error) {
     await connection.query('ROLLBACK').catch(() => connection.destroy());
