@@ -1,7 +1,7 @@
 /** Predicts for each membership whether a message that is sent now is pushed: see docs/explain.md. */
 import { agentsToNotify } from './agents_to_notify.ts';
 import { CATCH_UP_REASONS, isTooOld, type MemberRules } from './catch_up.ts';
-import { type GuardLimits, guardReason, type GuardReason, limitsPairs, mayBeOver, pairsOf } from './guard_rule.ts';
+import { type GuardLimits, guardReason, type GuardReason, limitsPairs, mayBeOver } from './guard_rule.ts';
 
 /** `later`: the message waits for something first. */
 export const PUSHED = ['now', 'later', 'no'] as const;
@@ -165,18 +165,18 @@ function stoppedBy(
 ): GuardReason | null {
   const { from_agent, hops, accepted_at } = message;
   if (from_agent === null) return null;
+  // All messages are of one sender, so the other agent identifies the pair.
   const went = new Map<string, number[]>();
-  const timesOf = (pairs: string[]): number[][] => pairs.map((pair) => went.get(pair) ?? []);
+  const timesOf = (agents: readonly string[]): number[][] => agents.map((agent_id) => went.get(agent_id) ?? []);
   for (const each of sent) {
-    const pairs = pairsOf(each.from_agent, each.target_agents);
-    if (each.is_unjudged && guardReason(each, timesOf(pairs), limits) !== null) continue;
-    for (const pair of pairs) {
-      const times = went.get(pair);
-      if (times === undefined) went.set(pair, [each.accepted_at]);
+    if (each.is_unjudged && guardReason(each, timesOf(each.target_agents), limits) !== null) continue;
+    for (const agent_id of each.target_agents) {
+      const times = went.get(agent_id);
+      if (times === undefined) went.set(agent_id, [each.accepted_at]);
       else times.push(each.accepted_at);
     }
   }
-  return guardReason({ hops, accepted_at }, timesOf(pairsOf(from_agent, target_agents)), limits);
+  return guardReason({ hops, accepted_at }, timesOf(target_agents), limits);
 }
 
 /** Whether the guard lets the message pass if the rules cancel the messages that wait before it. */
@@ -197,8 +197,7 @@ function mayBeStopped(
   limits: GuardLimits,
   sent: readonly Before[],
 ): boolean {
-  return target_agents.some((agent_id) => {
-    const to_agent = sent.filter((each) => each.target_agents.includes(agent_id));
-    return mayBeOver(to_agent, accepted_at, limits);
-  });
+  const to_agents = new Map<string, Before[]>(target_agents.map((agent_id) => [agent_id, []]));
+  for (const each of sent) for (const agent_id of each.target_agents) to_agents.get(agent_id)?.push(each);
+  return [...to_agents.values()].some((to_agent) => mayBeOver(to_agent, accepted_at, limits));
 }

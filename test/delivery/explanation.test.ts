@@ -9,6 +9,7 @@ import { explanationsOf } from '../../src/http/routes/explanation.ts';
 import type { HandedOut, WaitingPull } from '../../src/delivery/transport/pull_transport.ts';
 import { WAKES } from '../../src/domain/agents_to_notify.ts';
 import type { MemberRules } from '../../src/domain/catch_up.ts';
+import { AGENT_IDS_MAX } from '../../src/domain/id.ts';
 import type { Instance, TransportName } from '../../src/domain/instance.ts';
 import type { DeliveryRow } from '../../src/store/contract/deliveries.ts';
 import type { Store } from '../../src/store/store.ts';
@@ -258,6 +259,70 @@ test('explain counts the age of a waiting message as the rules do, also after th
   assert.equal((await explained())?.why, 'pair_limit', 'the first message is not too old, and counts');
   await clock.advance(9_000);
   assert.equal((await explained())?.why, 'back_off', 'now the rules leave it out');
+});
+
+describe('where much was said to long lists of agents', () => {
+  const MEMBERS = 6;
+  const MESSAGES = 120;
+  const LONG = Array.from({ length: AGENT_IDS_MAX }, (_, i) => String(i).padStart(39, 'x'));
+
+  /** A service that counts what its store reads. */
+  async function talkative(store: Store) {
+    for (let i = 0; i < MEMBERS; i++) {
+      await register(store, `i${i}`);
+      await store.meetings.join('m', `i${i}`, LONG, 1, null, { catch_up: 'latest' });
+    }
+    const said = { target_agents: null, origin: { from_agent: 'a', in_reply_to: null, speaks_for: null } };
+    for (let k = 0; k < MESSAGES; k++) await store.messages.accept([newMessage('m', { ...said, wall_ms: k })]);
+    const read = { calls: 0, chars: 0, at_a_time: 0, most_at_a_time: 0 };
+    const ofAgentsBefore: Store['deliveries']['ofAgentsBefore'] = async (...asked) => {
+      read.calls++;
+      read.most_at_a_time = Math.max(read.most_at_a_time, ++read.at_a_time);
+      const found = await store.deliveries.ofAgentsBefore(...asked);
+      read.at_a_time--;
+      for (const { target_agents } of found) read.chars += target_agents.length;
+      return found;
+    };
+    const deliveries = Object.create(store.deliveries, {
+      ofAgentsBefore: { value: ofAgentsBefore },
+    }) as Store['deliveries'];
+    const service = {
+      ...serviceOf({ ...store, deliveries }),
+      limits_of_meetings: { ...LIMITS, hop_limit: 0, pair_limit: 50 },
+    };
+    return { service, read };
+  }
+
+  for (const engine of ENGINES) {
+    test(`${engine.name}: a request reads a limited number of bytes, and its page ends early; the next one continues`, async (t) => {
+      const { service, read } = await talkative(await engine.open(t));
+      const asked = { from_agent: 'a', limit: 100 };
+      const first = await explanationsOf(service, 'm', asked);
+      assert.ok(read.chars > 4 << 20 && read.chars <= 16 << 20, String(read.chars));
+      const chars = read.chars;
+      const second = await explanationsOf(service, 'm', { ...asked, cursor: first.next_cursor! });
+      assert.ok(read.chars - chars <= 16 << 20);
+      assert.equal(second.next_cursor, null);
+      const rows = [...first.data, ...second.data];
+      assert.deepEqual(
+        rows.map((row) => [row.instance_id, row.why]),
+        Array.from({ length: MEMBERS }, (_, i) => [`i${i}`, 'pair_limit']),
+      );
+      // Nothing is read of what other agents said.
+      read.chars = 0;
+      await explanationsOf(service, 'm', { ...asked, from_agent: 'b' });
+      assert.equal(read.chars, 0);
+    });
+  }
+
+  test('requests read one after the other, and nothing for a client that has left', async (t) => {
+    const { service, read } = await talkative(await ENGINES[0]!.open(t));
+    await Promise.all([1, 2, 3].map(() => explanationsOf(service, 'm', { from_agent: 'a' })));
+    assert.equal(read.most_at_a_time, 1);
+    read.calls = 0;
+    await explanationsOf(service, 'm', { from_agent: 'a' }, () => false);
+    assert.equal(read.calls, 0);
+  });
 });
 
 /** The cases in which something else than the prediction happened, and explain had named it in `may_become`. */

@@ -820,7 +820,7 @@ export class ModelStore implements StoreOperations {
       const others = beside.filter((row) => !read.includes(row));
       return { deliveries: read.map((row) => this.#queued(row)), next_at: earliest(others), next: null };
     },
-    ofAgentsBefore: ({ delivery_id, instance_id, meeting_id, seq }, since_ms, rows_max) => {
+    ofAgentsBefore: ({ delivery_id, instance_id, meeting_id, seq }, since_ms, { rows_max }) => {
       const rows = this.#of_instance.get(instance_id) ?? [];
       const before = rows
         .slice(0, delivery_id === null ? rows.length : rows.findIndex((row) => row.delivery_id === delivery_id))

@@ -79,6 +79,30 @@ function assertBounded(pages: { agent_ids: string[] }[][] | { target_agents: str
 }
 
 function holdsTheContract(engine: EngineUnderTest): void {
+  test('what agents said to an instance is read up to a limit of bytes, the newest messages, and of one agent', async (t) => {
+    const store = await engine.open(t);
+    await meeting(store, 'm', 'i');
+    await store.meetings.join('m', 'i', LONG, WALL);
+    const bytes = Buffer.byteLength(JSON.stringify(LONG));
+    for (const from_agent of ['x', 'y', 'x', 'y', 'y']) {
+      const origin = { from_agent, in_reply_to: null, speaks_for: null };
+      await store.messages.accept(messages('m', 1, { origin }));
+    }
+    const before = { instance_id: 'i', meeting_id: 'm', delivery_id: null, seq: Number.MAX_SAFE_INTEGER };
+    const read = async (bytes_max: number, from_agent: string | null = null) => {
+      const found = await store.deliveries.ofAgentsBefore(before, 0, { rows_max: 100, bytes_max, from_agent });
+      for (const { target_agents } of found) assert.deepEqual(JSON.parse(target_agents), LONG);
+      return found.map((said) => said.from_agent).join('');
+    };
+    assert.equal(await read(5 * bytes), 'xyxyy');
+    assert.equal(await read(5 * bytes - 1), 'yxyy');
+    assert.equal(await read(3 * bytes), 'xyy');
+    assert.equal(await read(bytes - 1), '');
+    assert.equal(await read(5 * bytes, 'x'), 'xx');
+    assert.equal(await read(bytes, 'x'), 'x');
+    assert.equal(await read(5 * bytes, 'z'), '');
+  });
+
   test('a page ends where its rows reach half a mebibyte, and the next one continues there', async (t) => {
     const store = await engine.open(t);
     const names = await fill(store, 30);

@@ -291,7 +291,9 @@ const COMMANDS = {
     const last = page.at(-1);
     if (last === undefined) return null;
     const before = d.flag(4) ? { ...last, delivery_id: null } : last;
-    return store.deliveries.ofAgentsBefore(before, d.wall - d.pick(3, [0, 5_000, 1e9]), 100);
+    const from_agent = d.flag(5) ? d.pick(5, ['a', 'b']) : null;
+    const limits = { rows_max: 100, bytes_max: d.pick(6, [0, 12, 1e6]), from_agent };
+    return store.deliveries.ofAgentsBefore(before, d.wall - d.pick(3, [0, 5_000, 1e9]), limits);
   },
   rulesAtHead: async (store, d) => {
     const { instance_id, meeting_id } = d;

@@ -1,4 +1,11 @@
-import { type GuardLimits, type GuardReason, guardReason, limitsPairs, pairsOf } from '../../domain/guard_rule.ts';
+import {
+  GUARD_READ,
+  type GuardLimits,
+  type GuardReason,
+  guardReason,
+  limitsPairs,
+  pairsOf,
+} from '../../domain/guard_rule.ts';
 import type { AgentDelivery } from '../../store/contract/deliveries.ts';
 import type { Store } from '../../store/store.ts';
 import type { LaneDelivery } from '../lanes/lane_delivery.ts';
@@ -12,8 +19,6 @@ import { type HeadReadParts, readForHead } from './head_read.ts';
  * windows that it has not used for the longest time. It reads a dropped window again when it needs the window.
  */
 const TIMES_MAX = 200_000;
-/** The most deliveries of an instance that are read to rebuild a window. Older deliveries are ignored. */
-const ROWS_MAX = 2_000;
 
 export interface LoopGuardParts extends HeadReadParts {
   store: Pick<Store, 'deliveries'>;
@@ -79,7 +84,7 @@ export class LoopGuard {
     const { store, meetings } = this.#parts;
     const limits = meetings.limitsOf(head.meeting_id);
     const since_ms = head.accepted_at - 2 * limits.pair_window_s * 1_000;
-    const read = (): Promise<AgentDelivery[]> => store.deliveries.ofAgentsBefore(head, since_ms, ROWS_MAX);
+    const read = (): Promise<AgentDelivery[]> => store.deliveries.ofAgentsBefore(head, since_ms, GUARD_READ);
     return readForHead(this.#parts, recipient, lane, read, (went) => this.#rebuild(recipient, head, limits, went));
   }
 

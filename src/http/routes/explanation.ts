@@ -1,23 +1,33 @@
+import type { FastifyReply } from 'fastify';
 import type { Clock } from '../../delivery/clock.ts';
 import type { Expiry } from '../../delivery/expiry.ts';
 import { assertMeeting } from '../../domain/access.ts';
 import { explained, type Imagined, isGuarded, notifiedOf } from '../../domain/explanation.ts';
-import { type GuardLimits, limitsInForce } from '../../domain/guard_rule.ts';
+import { GUARD_READ, type GuardLimits, limitsInForce } from '../../domain/guard_rule.ts';
 import { hopsOf, refusalOf } from '../../domain/message_origin.ts';
 import type { DeliveryStore } from '../../store/contract/deliveries.ts';
 import { type MeetingStore, NO_SETTINGS } from '../../store/contract/meetings.ts';
 import type { MessageStore } from '../../store/contract/messages.ts';
-import { responses } from '../responses.ts';
 import type { App, RequestFor, RouteShape } from '../context.ts';
+import { isAwaited } from '../on_closed.ts';
+import { responses } from '../responses.ts';
 import { ExplainQuery, ExplanationSchema } from '../schemas/explanation.ts';
 import { MeetingParams } from '../schemas/meetings.ts';
 import { pageOf } from '../schemas/page.ts';
+import { Turnstile } from '../turnstile.ts';
 import { meetingNotFound } from './meetings.ts';
 
 /** The most rows of a page when the loop guard may stop the message: each row then needs a read of its own. */
 const GUARDED_ROWS_MAX = 100;
-/** The most deliveries of an instance that are read for its row: as many as the guard itself reads. */
-const BEFORE_ROWS_MAX = 2_000;
+/** The most bytes of lists of agents that one request reads, over all its rows. With more, the page ends early. */
+const REQUEST_BYTES_MAX = 4 * GUARD_READ.bytes_max;
+/** The page ends when its memberships have this many agents together. */
+const PAGE_AGENTS_MAX = 10_000;
+/**
+ * The reads of all requests wait for each other, because each may take megabytes and hold up the event loop for tens of
+ * milliseconds.
+ */
+const turnstile = new Turnstile(1);
 
 export interface ExplanationContext {
   store: {
@@ -32,7 +42,7 @@ export interface ExplanationContext {
 }
 
 export function explanationRoutes(app: App, context: ExplanationContext): void {
-  app.get('/api/v1/meetings/:meeting_id/explain/', EXPLAIN, (request) => explain(context, request));
+  app.get('/api/v1/meetings/:meeting_id/explain/', EXPLAIN, (request, reply) => explain(context, request, reply));
 }
 
 const EXPLAIN = {
@@ -42,7 +52,7 @@ const EXPLAIN = {
     tags: ['meetings'],
     summary: 'Who would get a message that is sent now, and why the others would not',
     description:
-      'Stores nothing and pushes nothing. Returns each membership of the meeting, even an ended one, with the agents to which the message would be pushed. With from_agent a page holds at most 100.',
+      'Stores nothing and pushes nothing. Returns each membership of the meeting, even an ended one, with the agents to which the message would be pushed. With from_agent a page holds at most 100, and fewer where much was said: next_cursor continues there.',
     params: MeetingParams,
     querystring: ExplainQuery,
     response: responses({
@@ -57,19 +67,26 @@ type Query = RequestFor<typeof EXPLAIN>['query'];
 async function explain(
   context: ExplanationContext,
   { params: { meeting_id }, query, principal }: RequestFor<typeof EXPLAIN>,
+  { raw }: FastifyReply,
 ) {
   assertMeeting(principal, meeting_id);
-  return explanationsOf(context, meeting_id, query);
+  return explanationsOf(context, meeting_id, query, () => isAwaited(raw));
 }
 
 /**
  * A page of the recipients that a send would have now.
  *
+ * @param isAwaited whether somebody still waits for the page; if not, nothing more is read for it
  * @throws Problem `meeting_does_not_exist`
  */
-export async function explanationsOf(context: ExplanationContext, meeting_id: string, query: Query) {
+export async function explanationsOf(
+  context: ExplanationContext,
+  meeting_id: string,
+  query: Query,
+  isAwaited: () => boolean = () => true,
+) {
   const { store, clock, limits_of_meetings } = context;
-  const { target_agents, instance_id, cursor, limit = 50 } = query;
+  const { target_agents, instance_id, limit = 50 } = query;
   const from_agent = query.from_agent ?? null;
   const settings = (await store.meetings.settings(meeting_id)) ?? NO_SETTINGS;
   const limits = limitsInForce(settings, limits_of_meetings);
@@ -77,40 +94,59 @@ export async function explanationsOf(context: ExplanationContext, meeting_id: st
   const hops = await hopsNow(context, meeting_id, query, accepted_at);
   const message: Imagined = { targets: target_agents ? new Set(target_agents) : null, from_agent, hops, accepted_at };
   const is_guarded = isGuarded(message, limits);
-  const page = await store.meetings.candidates(
-    meeting_id,
-    { instance_id, cursor, limit: is_guarded ? Math.min(limit, GUARDED_ROWS_MAX) : limit },
-    clock.now(),
-  );
-  if (page === null) throw meetingNotFound(meeting_id);
+  const rows_max = is_guarded ? Math.min(limit, GUARDED_ROWS_MAX) : limit;
   const data = [];
-  for (const { instance_id, instance_name, ...candidate } of page.data) {
-    const counts = is_guarded && notifiedOf(candidate, message).length > 0;
-    // One call after the other, so that the store can do other work meanwhile.
-    const before = counts ? await agentDeliveriesTo(context, meeting_id, instance_id, message, limits) : [];
-    const { agent_ids, wake } = candidate;
-    const { may_become, ...found } = explained(candidate, message, { paused: settings.paused, limits }, before);
-    const shown = { instance_id, instance_name, agent_ids: [...agent_ids], ...found };
-    data.push({ ...shown, ...(wake !== 'all' && { wake }), ...(may_become.length > 0 && { may_become }) });
+  let bytes_left = REQUEST_BYTES_MAX;
+  let agents = 0;
+  let { cursor } = query;
+  for (;;) {
+    // No more rows than can be read even if the deliveries of each have the longest lists.
+    const rows = is_guarded ? Math.floor(bytes_left / GUARD_READ.bytes_max) : rows_max;
+    const page = await store.meetings.candidates(
+      meeting_id,
+      { instance_id, cursor, limit: Math.min(rows, rows_max - data.length) },
+      clock.now(),
+    );
+    if (page === null) throw meetingNotFound(meeting_id);
+    for (const { instance_id, instance_name, ...candidate } of page.data) {
+      const explain = (before: Awaited<ReturnType<typeof agentDeliveriesTo>>) => {
+        for (const { list_chars } of before) bytes_left -= list_chars;
+        return explained(candidate, message, { paused: settings.paused, limits }, before);
+      };
+      const counts = is_guarded && notifiedOf(candidate, message).length > 0;
+      const { may_become, ...found } = counts
+        ? await turnstile.pass(async () =>
+            explain(isAwaited() ? await agentDeliveriesTo(context, meeting_id, instance_id, message, limits) : []),
+          )
+        : explain([]);
+      const { agent_ids, wake } = candidate;
+      const shown = { instance_id, instance_name, agent_ids: [...agent_ids], ...found };
+      data.push({ ...shown, ...(wake !== 'all' && { wake }), ...(may_become.length > 0 && { may_become }) });
+      agents += agent_ids.length;
+    }
+    const { next_cursor } = page;
+    const is_full = data.length >= rows_max || agents >= PAGE_AGENTS_MAX || bytes_left < GUARD_READ.bytes_max;
+    if (next_cursor === null || is_full || !is_guarded || !isAwaited()) return { data, next_cursor };
+    cursor = next_cursor;
   }
-  return { data, next_cursor: page.next_cursor };
 }
 
-/** The rows of a lane that the guard reads: see delivery/attempts/loop_guard.ts. */
+/** What the sender said in a lane, of the rows that the guard reads: see delivery/attempts/loop_guard.ts. */
 async function agentDeliveriesTo(
   { store, clock, expiry }: ExplanationContext,
   meeting_id: string,
   instance_id: string,
-  { accepted_at }: Imagined,
+  { accepted_at, from_agent }: Imagined,
   { pair_window_s }: GuardLimits,
 ) {
   const lane = { meeting_id, instance_id, delivery_id: null, seq: Number.MAX_SAFE_INTEGER };
   const since_ms = accepted_at - 2 * pair_window_s * 1_000;
-  const before = await store.deliveries.ofAgentsBefore(lane, since_ms, BEFORE_ROWS_MAX);
+  const before = await store.deliveries.ofAgentsBefore(lane, since_ms, { ...GUARD_READ, from_agent });
   const now = clock.now();
   return before.map((sent) => ({
     ...sent,
     target_agents: JSON.parse(sent.target_agents) as string[],
+    list_chars: sent.target_agents.length,
     age_ms: expiry.ageOf(sent, now),
   }));
 }

@@ -4,6 +4,7 @@
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { type MeetingEvent, meetingEvent } from '../../domain/meeting_event.ts';
+import { Turnstile } from '../../http/turnstile.ts';
 import type { Caller } from '../caller.ts';
 import { exactly } from '../exact_messages.ts';
 import { newestSeq, isGone } from './pages.ts';
@@ -157,26 +158,3 @@ export class NextMessages {
 }
 
 const placeOf = (meeting_id: string, after: number): string => `${after} ${meeting_id}`;
-
-/** Runs a limited number of tasks at a time, in the order in which they were added. */
-class Turnstile {
-  readonly #max: number;
-  #running = 0;
-  readonly #waiting: (() => void)[] = [];
-
-  constructor(max: number) {
-    this.#max = max;
-  }
-
-  async pass<Result>(work: () => Promise<Result>): Promise<Result> {
-    if (this.#running >= this.#max) await new Promise<void>((resolve) => void this.#waiting.push(resolve));
-    else this.#running++;
-    try {
-      return await work();
-    } finally {
-      const following = this.#waiting.shift();
-      if (following === undefined) this.#running--;
-      else following();
-    }
-  }
-}

@@ -144,6 +144,14 @@ export interface AgentDelivery {
   may_be_left_out: boolean;
 }
 
+/** How much one read of the messages of agents may read. */
+export interface AgentReadLimits {
+  rows_max: number;
+  /** The most bytes of all lists of agents together. */
+  bytes_max: number;
+  from_agent?: string | null | undefined;
+}
+
 /** What decides, beside the loop guard, whether the head of a lane is pushed. */
 export interface RulesAtHead extends NewestInLane {
   rules: MemberRules;
@@ -233,13 +241,14 @@ export interface DeliveryStore {
   boundAside(latest_ms: number, limit: number, partitions?: number[]): Promise<number>;
   /**
    * The messages of agents to an instance in a meeting, after `since_ms` and before a delivery, in the order of seq.
-   * Leaves out messages that were cancelled, or that expired before an attempt. Reads at most `rows_max` deliveries of
-   * the instance: the last ones before that delivery, or the latest ones when delivery_id is null.
+   * Leaves out messages that were cancelled, or that expired before an attempt. With `from_agent`, only the messages of
+   * this agent. Reads at most `rows_max` deliveries of the instance: the last ones before that delivery, or the latest
+   * ones when delivery_id is null. Returns the latest ones, whose lists of agents have together at most `bytes_max`.
    */
   ofAgentsBefore(
     before: LaneKey & { delivery_id: string | null; seq: number },
     since_ms: number,
-    rows_max: number,
+    limits: AgentReadLimits,
   ): Promise<AgentDelivery[]>;
   /**
    * The rules of the membership of `head`, and two facts that the rules need. The first: the newest deliveries that

@@ -26,14 +26,22 @@ import type { MembershipsTable } from '../rows/tables.ts';
 import type { Database } from './database.ts';
 import type { Sync } from './sync.ts';
 
+/** The lists of agents are long, so only those that are returned are read. */
 const OF_AGENTS_BEFORE = `
-  SELECT d.delivery_no, m.message_no, m.from_agent, m.hops, d.target_agents, d.created_at AS accepted_at,
-    ${IS_UNJUDGED} AS is_unjudged, ${MAY_BE_LEFT_OUT} AS may_be_left_out FROM (
-    SELECT delivery_no, message_no, meeting_id, seq, target_agents, state, created_at, attempt_count, answered_badly, aside FROM deliveries
-    WHERE instance_id = $instance_id AND delivery_no < $delivery_no ORDER BY delivery_no DESC LIMIT $rows_max) d
-    JOIN messages m ON m.message_no = d.message_no
-  WHERE d.meeting_id = $meeting_id AND d.seq < $seq AND d.created_at > $since_ms AND ${COUNTS} AND m.from_agent IS NOT NULL
-  ORDER BY d.seq`;
+  WITH recent AS (
+    SELECT delivery_no, message_no, meeting_id, seq, octet_length(target_agents) AS bytes, state, created_at, attempt_count,
+      answered_badly, aside FROM deliveries
+    WHERE instance_id = $instance_id AND delivery_no < $delivery_no ORDER BY delivery_no DESC LIMIT $rows_max
+  ), said AS (
+    SELECT d.delivery_no, d.seq, m.message_no, m.from_agent, m.hops, d.created_at AS accepted_at,
+      ${IS_UNJUDGED} AS is_unjudged, ${MAY_BE_LEFT_OUT} AS may_be_left_out,
+      sum(d.bytes) OVER (ORDER BY d.seq DESC ROWS UNBOUNDED PRECEDING) AS bytes FROM recent d
+      JOIN messages m ON m.message_no = d.message_no
+    WHERE d.meeting_id = $meeting_id AND d.seq < $seq AND d.created_at > $since_ms AND ${COUNTS} AND coalesce(m.from_agent = $from_agent, m.from_agent IS NOT NULL)
+  )
+  SELECT s.delivery_no, s.message_no, s.from_agent, s.hops, d.target_agents, s.accepted_at, s.is_unjudged, s.may_be_left_out
+  FROM said s JOIN deliveries d ON d.delivery_no = s.delivery_no WHERE s.bytes <= $bytes_max
+  ORDER BY s.seq`;
 
 /** The deliveries behind the head that do not expire sooner than the head, the newest first. */
 const BEHIND = `
@@ -86,9 +94,9 @@ export function laneHeads(
   }
 
   return {
-    ofAgentsBefore: ({ delivery_id, instance_id, meeting_id, seq }, since_ms, rows_max) => {
+    ofAgentsBefore: ({ delivery_id, instance_id, meeting_id, seq }, since_ms, { from_agent = null, ...limits }) => {
       const delivery_no = delivery_id === null ? Number.MAX_SAFE_INTEGER : numberOf(delivery_id);
-      const values = { delivery_no, instance_id, meeting_id, seq, since_ms, rows_max };
+      const values = { delivery_no, instance_id, meeting_id, seq, since_ms, from_agent, ...limits };
       return (db.prepare(OF_AGENTS_BEFORE).all(values) as unknown as AgentDeliveryRow[]).map((row) =>
         agentDeliveryOf(row, ids),
       );

@@ -685,7 +685,8 @@ class Operations:
         """Who would get a message that is sent now, and why the others would not.
 
         Stores nothing and pushes nothing. Returns each membership of the meeting, even an ended one, with the
-        agents to which the message would be pushed. With from_agent a page holds at most 100.
+        agents to which the message would be pushed. With from_agent a page holds at most 100, and fewer where
+        much was said: next_cursor continues there.
 
         :param meeting_id: The id of a meeting.
         :param target_agents: An agent that the message is for; repeat the parameter for more agents, at most 100.
