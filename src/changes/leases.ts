@@ -10,7 +10,10 @@ import type { InstanceChanges } from './instances.ts';
  * nothing calls `look`. One look is a read of an index that has only the leases.
  */
 const LOOK_EVERY_MS = 500;
-/** The `lease_until` that a revocation writes for every subscription of the revoked key. */
+/**
+ * The `lease_until` that a revocation writes for every subscription of the revoked key, and so does a rotation without
+ * overlap.
+ */
 const LEASE_REVOKED = 0;
 /** The most instances that are removed before the table is read again. */
 const REMOVED_MAX = 100;
@@ -20,12 +23,12 @@ export interface LeasesParts {
   instances: Pick<InstanceChanges, 'remove'>;
   clock: Clock;
   expiry: Pick<Expiry, 'heldAt'>;
-  /** Called with an instance that was removed because its key was revoked. */
+  /** Called with an instance that was removed because its key was revoked, or rotated without overlap. */
   onRevoked: (instance: InstanceRow) => Promise<void>;
   onError: (error: unknown) => void;
 }
 
-/** Removes instances whose lease has ended: subscriptions that nobody renewed, or whose key was revoked. */
+/** Removes instances whose lease has ended: subscriptions that nobody renewed, or whose token ended. */
 export class Leases {
   readonly #parts: LeasesParts;
   #timer: Timer | null = null;

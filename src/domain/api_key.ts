@@ -104,6 +104,17 @@ export function tokenEnd(key: ApiKey, token_digest: string | null, wall_ms: numb
   return Math.min(expires_at ?? Infinity, until);
 }
 
+/** Why a token of a key does not work at a time; null when it does. */
+export function whyEnded(
+  key: ApiKey,
+  token_digest: string | null,
+  wall_ms: number,
+): 'api_key_unknown' | 'api_key_revoked' | 'api_key_expired' | null {
+  if (key.revoked_at !== null) return 'api_key_revoked';
+  if (!isActive(key, wall_ms)) return 'api_key_expired';
+  return token_digest !== null && validDigests(key, wall_ms).includes(token_digest) ? null : 'api_key_unknown';
+}
+
 /** Whether a key can make other keys and never expires. At least one such key must remain. */
 export function isLastingAdmin({ scopes, revoked_at, expires_at }: ApiKey): boolean {
   return scopes.includes('admin') && revoked_at === null && expires_at === null;

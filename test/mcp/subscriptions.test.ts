@@ -277,6 +277,30 @@ describe('a subscription', () => {
     assert.equal((await service.send(meeting_id, { content: 'one' })).deliveries_queued, 0);
   });
 
+  test('ends when its key is rotated without overlap; with one, it ends with the token that renewed it last', async (t) => {
+    const [receiver, meeting_id] = [await receiverOf(t), await meetingOf()];
+    const own = await service.createKey({ scopes: ['read', 'instance'] });
+    const rotate = async (overlap_seconds: number) => {
+      const path = `/api/v1/keys/${own.key_id}/rotate/`;
+      return (await service.post<ApiKeyWithToken>(path, { overlap_seconds })).body.token;
+    };
+    const params = { ...paramsOf(receiver, meeting_id), ttlMs: null };
+    const inHours = ({ refreshBefore }: Subscribed) => Math.round((Date.parse(refreshBefore) - Date.now()) / 3_600_000);
+    const begun = await subscribed(params, own.token);
+    assert.equal(inHours(begun), 24);
+    const second = await rotate(7_200);
+    const { body } = await service.get<Instance>(`/api/v1/instances/${begun.id}/`);
+    assert.equal(inHours({ ...begun, refreshBefore: body.lease_until! }), 2);
+    assert.equal(inHours(await subscribed(params, own.token)), 2, 'renewed with the earlier token');
+    assert.equal(inHours(await subscribed(params, second)), 24, 'renewed with the new token');
+    const third = await rotate(0);
+    await gone(begun.id);
+    const [, ended] = (await receiver.count(2)) as [Received, Received];
+    assert.equal(bodyOf(ended).type, 'terminated');
+    assert.equal((await service.send(meeting_id, { content: 'late' })).deliveries_queued, 0);
+    assert.equal(inHours(await subscribed(params, third)), 24);
+  });
+
   test('does not begin when its key is revoked while the program holds its answer to the challenge back', async (t) => {
     for (const is_revoked of [true, false]) {
       const own = await service.createKey({ scopes: ['read', 'instance'] });

@@ -12,6 +12,7 @@ import { KEY_FILE } from '../../src/domain/data_directory.ts';
 import type { DataKeys } from '../../src/store/secrets/data_keys.ts';
 import { encrypt, makeDataKey } from '../../src/store/secrets/secret_cipher.ts';
 import { Database } from '../../src/store/sqlite/database.ts';
+import { apiKeyOperations } from '../../src/store/sqlite/api_keys.ts';
 import { instanceOperations } from '../../src/store/sqlite/instances.ts';
 import { MIGRATIONS } from '../../src/store/sqlite/migrations.ts';
 import type { Instance } from '../../src/domain/instance.ts';
@@ -143,7 +144,13 @@ describe('in the file', () => {
     const file = temporaryFile(t);
     const db = new Database(file);
     const no_cipher = { encrypt: (text: string) => text, decrypt: (text: string) => text } as unknown as DataKeys;
-    const instances = instanceOperations(db, no_cipher, new NumberSource(Date.now, 0), new Recipients(db));
+    const instances = instanceOperations(
+      db,
+      no_cipher,
+      new NumberSource(Date.now, 0),
+      new Recipients(db),
+      apiKeyOperations(db),
+    );
     const registration = registrationOf('plain');
     instances.register(registration, WALL);
     const new_secret = makeSecret();

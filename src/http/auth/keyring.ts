@@ -1,7 +1,7 @@
 import { randomBytes, timingSafeEqual } from 'node:crypto';
 import type { Clock, Timer } from '../../delivery/clock.ts';
 import { EVERYTHING_ALLOWED, type Principal, principalOf } from '../../domain/access.ts';
-import { type ApiKey, digestOf, isActive, isWhole, keyIdOf, validDigests } from '../../domain/api_key.ts';
+import { type ApiKey, digestOf, isActive, isWhole, keyIdOf, whyEnded } from '../../domain/api_key.ts';
 import { Problem, type ProblemCode } from '../../domain/problem.ts';
 import { EARLIER_MAX } from '../../domain/rotation.ts';
 import type { ApiKeyStore } from '../../store/contract/api_keys.ts';
@@ -198,13 +198,9 @@ export class Keyring {
   }
 
   /** Why a token of a key cannot be used now; null when it can. */
-  revocationReason({ key_id, digest }: Token): 'api_key_unknown' | 'api_key_revoked' | 'api_key_expired' | null {
+  revocationReason({ key_id, digest }: Token): ReturnType<typeof whyEnded> {
     const key = this.#keys.get(key_id)?.key;
-    if (key === undefined) return 'api_key_unknown';
-    if (key.revoked_at !== null) return 'api_key_revoked';
-    const now = this.#clock.wall();
-    if (!isActive(key, now)) return 'api_key_expired';
-    return validDigests(key, now).includes(digest) ? null : 'api_key_unknown';
+    return key === undefined ? 'api_key_unknown' : whyEnded(key, digest, this.#clock.wall());
   }
 
   /** The principal in the audit log for a request without a key. */

@@ -61,6 +61,11 @@ export interface SignedInByCookie extends SignedIn {
   forwarded_cookie: string;
 }
 
+/** The digest of the token of a key with which a request is made, or with which its session began; null for neither. */
+export function tokenDigestOf({ standing, signed_in }: Pick<FastifyRequest, 'standing' | 'signed_in'>): string | null {
+  return standing?.token?.digest ?? signed_in?.session.token_digest ?? null;
+}
+
 declare module 'fastify' {
   interface FastifyRequest {
     /** The session of the request's cookie; null when the request has no cookie, or has a key. */

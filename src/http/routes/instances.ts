@@ -103,7 +103,7 @@ async function register(context: InstanceContext, request: RequestFor<typeof REG
   const runtime = checkedRuntime(body.runtime, body.runtime_options);
   assertShapedHere(runtime, transport);
   if (runtime !== null) await assertNodesKnowRuntimes(store.cluster);
-  const lease_until = await leaseOf(context, body, request, reply.raw, runtime);
+  const lease = await leaseOf(context, body, request, reply.raw, runtime);
   const { created, instance, dropped_header_names } = await changes.instances.register(audit_trail.authorOf(request), {
     instance_id: body.instance_id,
     instance_name: body.instance_name,
@@ -112,13 +112,13 @@ async function register(context: InstanceContext, request: RequestFor<typeof REG
     ack_timeout_s: body.ack_timeout_s,
     timeout_s: body.timeout_s ?? (runtime === null ? undefined : runtimeOf(runtime).timeout_s),
     runtime,
-    lease_until,
+    ...lease,
     webhook_url,
     webhook_headers: webhookHeaders(body.webhook_headers),
     webhook_secret: body.webhook_secret,
     new_secret: makeSecret(randomBytes(SECRET_BYTES)),
     success_statuses: body.success_statuses,
-    replies: body.replies ?? (runtime === null ? undefined : lease_until === null),
+    replies: body.replies ?? (runtime === null ? undefined : lease.lease_until === undefined),
   });
   if (dropped_header_names.length > 0) {
     const { instance_id } = body;

@@ -20,6 +20,7 @@ import { isoTime } from '../../domain/time.ts';
 import type { InviteStore } from '../../store/contract/invites.ts';
 import type { AuditTrail } from '../auth/audit_trail.ts';
 import { type Limits, publicUrlOf } from '../auth/limits.ts';
+import { tokenDigestOf } from '../auth/sessions.ts';
 import type { App, RequestFor, RouteShape } from '../context.ts';
 import { isNavigation, PAGE_HEADERS, type Pages } from '../pages.ts';
 import { responses } from '../responses.ts';
@@ -83,7 +84,7 @@ async function createInvite(
   request: RequestFor<typeof CREATE>,
   reply: FastifyReply,
 ) {
-  const { body, principal, standing, signed_in } = request;
+  const { body, principal } = request;
   const invite_id = `inv_${makeKeyId(randomBytes(ID_BYTES))}`;
   const agent_ids = uniqueIds(body.agent_ids);
   const instance_id = body.instance_id ?? inviteInstanceId(agent_ids[0]!, invite_id);
@@ -95,7 +96,7 @@ async function createInvite(
     invite_id,
     digest: digestOf(secret),
     created_by: principal.key_id,
-    token_digest: standing?.token?.digest ?? signed_in?.session.token_digest ?? null,
+    token_digest: tokenDigestOf(request),
     instance_id,
     meeting_ids: uniqueIds(body.meeting_ids),
     agent_ids,

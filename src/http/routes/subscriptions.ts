@@ -1,15 +1,16 @@
 /** The checks of a registration that is a subscription of MCP Events: its lease, and the challenge at its URL. */
 import { randomBytes } from 'node:crypto';
 import type { ServerResponse } from 'node:http';
+import type { FastifyRequest } from 'fastify';
 import type { Clock } from '../../delivery/clock.ts';
 import { verifySubscriber } from '../../delivery/runtimes/subscriber.ts';
-import type { Principal } from '../../domain/access.ts';
 import { LEASE_S } from '../../domain/instance.ts';
 import { invalidField, Problem } from '../../domain/problem.ts';
 import type { RuntimeSettings } from '../../domain/runtimes/runtimes.ts';
-import type { InstanceStore } from '../../store/contract/instances.ts';
+import type { InstanceStore, Registration } from '../../store/contract/instances.ts';
 import type { Keyring } from '../auth/keyring.ts';
-import { assertStanding, type Standing } from '../auth/standing.ts';
+import { tokenDigestOf } from '../auth/sessions.ts';
+import { assertStanding } from '../auth/standing.ts';
 import type { TestPushes } from '../test_pushes.ts';
 
 interface SubscriptionContext {
@@ -31,8 +32,8 @@ const CHALLENGE_BYTES = 24;
 const LOOPBACK = /^(localhost|127\.[0-9.]+|\[::1\])$/;
 
 /**
- * When a subscription ends unless it is renewed; null for every other instance. Before the first registration, the
- * server at the URL must answer a challenge.
+ * When a subscription ends unless it is renewed, and the token that asks for it; nothing for every other instance.
+ * Before the first registration, the server at the URL must answer a challenge.
  *
  * @throws Problem `invalid_fields`, `api_key_missing`, `callback_not_verified`, `overloaded`; `api_key_revoked` and the
  * like when the key ended while the challenge was open
@@ -40,17 +41,17 @@ const LOOPBACK = /^(localhost|127\.[0-9.]+|\[::1\])$/;
 export async function leaseOf(
   context: SubscriptionContext,
   { instance_id, lease_s, webhook_url = '', webhook_secret }: Given,
-  { principal: { key_id, owner_scope }, standing }: { principal: Principal; standing: Standing | null },
+  request: Pick<FastifyRequest, 'principal' | 'standing' | 'signed_in'>,
   response: ServerResponse,
   runtime: RuntimeSettings | null,
-): Promise<number | null> {
+): Promise<Pick<Registration, 'lease_until' | 'token_digest'>> {
   if (runtime?.name !== 'mcp_events') {
     if (lease_s !== undefined) throw invalidField('lease_s', 'is for the runtime mcp_events');
-    return null;
+    return {};
   }
+  const { key_id, owner_scope } = request.principal;
   const { store, test_pushes, keyring, clock, user_agent } = context;
-  const key = key_id === null ? undefined : keyring.known(key_id)?.key;
-  if (key === undefined)
+  if (key_id === null || keyring.known(key_id) === null)
     throw new Problem('api_key_missing', 'A subscription belongs to a key and ends with it: send a key.');
   if (webhook_secret === undefined) throw invalidField('webhook_secret', 'is required by the runtime mcp_events');
   const { protocol, hostname } = new URL(webhook_url);
@@ -79,7 +80,7 @@ export async function leaseOf(
         },
       );
     // The program may hold its answer back for seconds, and in that time the key may be revoked.
-    assertStanding(standing);
+    assertStanding(request.standing);
   }
-  return Math.min(wall_ms + (lease_s ?? LEASE_S.default) * 1000, key.expires_at ?? Infinity);
+  return { lease_until: wall_ms + (lease_s ?? LEASE_S.default) * 1000, token_digest: tokenDigestOf(request) };
 }

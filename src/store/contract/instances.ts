@@ -24,6 +24,11 @@ export interface Registration {
   runtime?: RuntimeSettings | null | undefined;
   /** When the instance is removed unless it registers again; absent or null: never. */
   lease_until?: number | null | undefined;
+  /**
+   * The token with which a lease is made or renewed. The lease ends with this token and with the key that owns the
+   * instance, at the latest.
+   */
+  token_digest?: string | null | undefined;
   /** Empty only for `pull`. */
   webhook_url: string;
   webhook_headers: Record<string, string> | undefined;

@@ -58,6 +58,11 @@ const SHORTEN_INVITES = statement(`
   UPDATE invites SET expires_at = least(expires_at, coalesce(${END_OF_TOKEN}, $wall_ms::bigint))
   WHERE created_by = $key_id AND redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > $wall_ms`);
 
+/** The same for subscriptions. Those of the new token begin later, and those of earlier tokens end before $until. */
+const SHORTEN_LEASES = statement(`
+  UPDATE instances SET lease_until = least(lease_until, $until::bigint)
+  WHERE owner_key_id = $key_id AND lease_until IS NOT NULL`);
+
 const ROWS = `SELECT ${API_KEY_COLUMNS.join(', ')} FROM api_keys`;
 const GET = statement(`${ROWS} WHERE key_id = $key_id`);
 const OTHERS = statement(`${ROWS} WHERE revoked_at IS NULL AND key_id <> $key_id`);
@@ -132,6 +137,7 @@ export function apiKeyOperations(session: Session): ApiKeyStore {
       await session.run(ROTATE, { key_id, digest, ...columnsOfEarlier(tokens) });
       await session.run(SHORTEN_SESSIONS, { key_id, earlier });
       await session.run(SHORTEN_INVITES, { key_id, earlier, wall_ms });
+      await session.run(SHORTEN_LEASES, { key_id, until: overlap_ms === 0 ? 0 : wall_ms + overlap_ms });
       session.messages.push({ kind: 'keys' });
       return get(key_id);
     },

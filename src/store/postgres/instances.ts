@@ -3,13 +3,14 @@ import type { Quotas } from '../contract/quotas.ts';
 import { ACK_TIMEOUT_S } from '../../domain/instance.ts';
 import { TIMEOUT_S } from '../../domain/runtimes/runtimes.ts';
 import { Problem } from '../../domain/problem.ts';
-import { instanceReader, type PreviousRow } from '../rows/instances.ts';
+import { instanceReader, leaseWithin, type PreviousRow } from '../rows/instances.ts';
 import { WEBHOOK_SECRETS, type WebhookSecrets } from '../rows/webhook_secrets.ts';
 import { type InstanceRow, type InstanceStore, liftsBackoff, type Registration } from '../contract/instances.ts';
+import type { ApiKeyStore } from '../contract/api_keys.ts';
 import type { InstancesTable } from '../rows/tables.ts';
 import { INSTANCE_COLUMNS } from './columns.ts';
 import { type Session, statement, withPartition } from './database.ts';
-import { REMOVAL } from './locks.ts';
+import { KEYS, REMOVAL } from './locks.ts';
 import { CANCELLED } from './pending/pending_deliveries.ts';
 import { instanceLists } from './instance_lists.ts';
 import { IS_OWNED, ownedBy } from './owner_scope.ts';
@@ -20,7 +21,7 @@ const CURRENT_EPOCH = `(SELECT p.epoch FROM partitions p WHERE p.partition_no = 
 
 /** Locks the row until the end of the transaction, so that nobody changes it after it was read. */
 const GET_PREVIOUS = statement(`
-  SELECT is_active = 1 AND webhook_enabled = 1 AS switched_on, transport, webhook_url, webhook_headers, ${WEBHOOK_SECRETS}, lease_until, ${IS_OWNED} AS is_owned FROM instances
+  SELECT is_active = 1 AND webhook_enabled = 1 AS switched_on, transport, webhook_url, webhook_headers, ${WEBHOOK_SECRETS}, lease_until, owner_key_id, ${IS_OWNED} AS is_owned FROM instances
   WHERE instance_id = $instance_id FOR UPDATE`);
 
 /** Does nothing when another transaction has just created the row. The caller then updates that row. */
@@ -136,6 +137,9 @@ const WEBHOOK_URLS = statement(
   `SELECT instance_id, webhook_url FROM instances WHERE instance_id > $after AND transport = 'webhook' ORDER BY instance_id LIMIT $limit`,
 );
 
+/** A revocation ends the leases that it sees. So no lease is written between its reads and its commit. */
+const LOCK_KEYS = statement(`SELECT pg_advisory_xact_lock(${KEYS})`);
+
 const WAIT_FOR_ACCEPTS = statement(`SELECT pg_advisory_xact_lock(${REMOVAL})`);
 
 const CANCEL = statement(`
@@ -154,11 +158,20 @@ const DELETE = statement('DELETE FROM instances WHERE instance_id = $instance_id
 export function instanceOperations(
   session: Session,
   { keys, quotas }: { keys: DataKeys; quotas: Quotas },
+  api_keys: Pick<ApiKeyStore, 'get'>,
 ): InstanceStore {
   const reader = instanceReader(keys);
   const { instanceOf, rotatedSecrets, registeredValues, patchedValues } = reader;
   const lists = instanceLists(session, reader);
   const { get } = lists;
+
+  async function leaseOf(registration: Registration, previous: PreviousRow | undefined, wall_ms: number) {
+    const keyOf = async (key_id: string | null = null) => (key_id === null ? null : api_keys.get(key_id));
+    const { lease_until = null, token_digest = null, owner_key_id } = registration;
+    if (lease_until === null) return null;
+    const keys = { maker: await keyOf(owner_key_id), owner: await keyOf(previous?.owner_key_id) };
+    return leaseWithin(lease_until, token_digest, keys, wall_ms);
+  }
 
   async function register(
     registration: Registration,
@@ -166,6 +179,7 @@ export function instanceOperations(
     owner_scope: Parameters<InstanceStore['register']>[2],
   ) {
     const { instance_id } = registration;
+    if ((registration.lease_until ?? null) !== null) await session.all(LOCK_KEYS);
     for (;;) {
       const previous = await session.one<PreviousRow & { switched_on: boolean; is_owned: boolean }>(GET_PREVIOUS, {
         instance_id,
@@ -174,7 +188,8 @@ export function instanceOperations(
       if (previous?.is_owned === false) throw new Problem('instance_id_taken');
       const created = previous === undefined;
       if (created) await assertRoomForInstance(session, quotas, registration);
-      const { values, dropped_header_names } = registeredValues(registration, previous, wall_ms);
+      const lease_until = await leaseOf(registration, previous, wall_ms);
+      const { values, dropped_header_names } = registeredValues(registration, previous, lease_until, wall_ms);
       const changes = { ...values, ...withPartition(instance_id), wall_ms };
       const written = await session.run(created ? CREATE : UPDATE, changes);
       // Another transaction has just created the row: reads that row, and tries again.

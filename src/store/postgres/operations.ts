@@ -49,13 +49,16 @@ const TOUCH = statement('UPDATE this_database SET touches = touches + 1');
 
 /** Makes the methods of each group. A call makes only the methods of its own group. */
 const MAKERS: { [Noun in keyof Operations]: (session: Session, parts: Parts) => Operations[Noun] } = {
-  instances: instanceOperations,
+  instances: (session, parts) => instanceOperations(session, parts, apiKeyOperations(session)),
   meetings: meetingOperations,
   messages: messageOperations,
   deliveries: deliveryOperations,
   encryption: encryptionOperations,
   api_keys: apiKeyOperations,
-  invites: (session, parts) => inviteOperations(session, apiKeyOperations(session), instanceOperations(session, parts)),
+  invites(session, parts) {
+    const api_keys = apiKeyOperations(session);
+    return inviteOperations(session, api_keys, instanceOperations(session, parts, api_keys));
+  },
   audit: auditOperations,
   sessions: sessionOperations,
   storage: (session) => ({

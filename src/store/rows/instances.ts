@@ -1,4 +1,5 @@
 /** Instances as both engines read and encrypt them. */
+import { type ApiKey, tokenEnd, whyEnded } from '../../domain/api_key.ts';
 import { type RawBuilder, sql } from 'kysely';
 import {
   ACK_TIMEOUT_S,
@@ -44,7 +45,10 @@ const ACK_TIMEOUT = { most: ACK_TIMEOUT_S_MAX, otherwise: ACK_TIMEOUT_S };
 const TIMEOUT = { most: TIMEOUT_S_MAX, otherwise: TIMEOUT_S };
 
 /** The columns of a registered instance that influence a new registration. */
-export type PreviousRow = Pick<InstancesTable, 'transport' | 'webhook_url' | 'webhook_headers' | 'lease_until'> &
+export type PreviousRow = Pick<
+  InstancesTable,
+  'transport' | 'webhook_url' | 'webhook_headers' | 'lease_until' | 'owner_key_id'
+> &
   WebhookSecrets;
 
 /** The values of a registration that changes no secret. */
@@ -178,9 +182,15 @@ export function instanceReader(keys: DataKeys) {
    * that did not change is null too: SQL cannot notice that, because each encryption of a secret gives another text.
    *
    * @param previous the row of the instance; undefined when it is new
+   * @param lease_until see `leaseWithin`
    */
-  function registeredValues(registration: Registration, previous: PreviousRow | undefined, wall_ms: number) {
-    const { instance_id, webhook_secret, lease_until = null } = registration;
+  function registeredValues(
+    registration: Registration,
+    previous: PreviousRow | undefined,
+    lease_until: number | null,
+    wall_ms: number,
+  ) {
+    const { instance_id, webhook_secret } = registration;
     assertSameKind(lease_until, previous);
     const dropped = previous === undefined ? null : droppedHeaders(registration, previous);
     const headers = registration.webhook_headers ?? (previous === undefined || dropped !== null ? {} : null);
@@ -248,6 +258,29 @@ export function instanceReader(keys: DataKeys) {
   }
 
   return { instanceOf, instanceRowOf, listedRowOf, rotatedSecrets, registeredValues, patchedValues };
+}
+
+/**
+ * When a lease ends that is asked for until `lease_until`. The keys are read in the transaction that writes the lease,
+ * because a key may end after the request arrived.
+ *
+ * @param maker the key that registers; null without keys
+ * @param owner the key that owns the instance; null when it is new or has no owner
+ * @throws Problem `api_key_revoked` and the like when the token of `maker` has ended
+ */
+export function leaseWithin(
+  lease_until: number,
+  token_digest: string | null,
+  { maker, owner }: { maker: ApiKey | null; owner: ApiKey | null },
+  wall_ms: number,
+): number {
+  const reason = maker === null ? null : whyEnded(maker, token_digest, wall_ms);
+  if (reason !== null) throw new Problem(reason);
+  return Math.min(
+    lease_until,
+    maker === null ? Infinity : tokenEnd(maker, token_digest, wall_ms),
+    owner === null ? Infinity : tokenEnd(owner, owner.digest, wall_ms),
+  );
 }
 
 /** @throws Problem `instance_id_taken` when a subscription would replace an instance, or an instance a subscription */

@@ -52,6 +52,10 @@ const SHORTEN_INVITES = `
   UPDATE invites SET expires_at = min(expires_at, coalesce(${END_OF_TOKEN}, $wall_ms))
   WHERE created_by = $key_id AND redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > $wall_ms`;
 
+/** The same for subscriptions. Those of the new token begin later, and those of earlier tokens end before $until. */
+const SHORTEN_LEASES = `
+  UPDATE instances SET lease_until = min(lease_until, $until) WHERE owner_key_id = $key_id AND lease_until IS NOT NULL`;
+
 const LIST = `
   SELECT * FROM api_keys WHERE (created_at, key_id) > (?, ?) ORDER BY created_at, key_id LIMIT ?`;
 
@@ -116,6 +120,7 @@ export function apiKeyOperations(db: Database): Sync<ApiKeyStore> {
       db.prepare(ROTATE).run({ key_id, digest, ...columnsOfEarlier(tokens) });
       db.prepare(SHORTEN_SESSIONS).run({ key_id, earlier });
       db.prepare(SHORTEN_INVITES).run({ key_id, earlier, wall_ms });
+      db.prepare(SHORTEN_LEASES).run({ key_id, until: overlap_ms === 0 ? 0 : wall_ms + overlap_ms });
       return get(key_id);
     },
     changedSince(change_no: number) {

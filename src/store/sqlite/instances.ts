@@ -4,7 +4,7 @@ import { ACK_TIMEOUT_S } from '../../domain/instance.ts';
 import { TIMEOUT_S } from '../../domain/runtimes/runtimes.ts';
 import { Problem } from '../../domain/problem.ts';
 import type { DataKeys } from '../secrets/data_keys.ts';
-import { instanceReader, type PreviousRow } from '../rows/instances.ts';
+import { instanceReader, leaseWithin, type PreviousRow } from '../rows/instances.ts';
 import { WEBHOOK_SECRETS, type WebhookSecrets } from '../rows/webhook_secrets.ts';
 import type {
   ConnectionChange,
@@ -14,6 +14,7 @@ import type {
   Registration,
 } from '../contract/instances.ts';
 import { NO_QUOTAS, type Quotas } from '../contract/quotas.ts';
+import type { ApiKeyStore } from '../contract/api_keys.ts';
 import type { Database } from './database.ts';
 import type { Sync } from './sync.ts';
 import { instanceLists } from './instance_lists.ts';
@@ -105,7 +106,7 @@ const SWITCH_OFF = `
     AND ($lease_ended_at IS NULL OR lease_until <= $lease_ended_at)`;
 
 const GET_PREVIOUS = `
-  SELECT is_active AND webhook_enabled AS switched_on, transport, webhook_url, webhook_headers, ${WEBHOOK_SECRETS}, lease_until, ${IS_OWNED} AS is_owned FROM instances
+  SELECT is_active AND webhook_enabled AS switched_on, transport, webhook_url, webhook_headers, ${WEBHOOK_SECRETS}, lease_until, owner_key_id, ${IS_OWNED} AS is_owned FROM instances
   WHERE instance_id = $instance_id`;
 
 const GET_SECRETS = `SELECT ${WEBHOOK_SECRETS} FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED}`;
@@ -120,12 +121,21 @@ export function instanceOperations(
   keys: DataKeys,
   numbers: NumberSource,
   recipients: Recipients,
+  api_keys: Pick<Sync<ApiKeyStore>, 'get'>,
   quotas: Quotas = NO_QUOTAS,
 ): Sync<InstanceStore> {
   const reader = instanceReader(keys);
   const { instanceOf, rotatedSecrets, registeredValues, patchedValues } = reader;
   const lists = instanceLists(db, reader);
   const { get } = lists;
+
+  function leaseOf(registration: Registration, previous: PreviousRow | undefined, wall_ms: number): number | null {
+    const keyOf = (key_id: string | null = null) => (key_id === null ? null : api_keys.get(key_id));
+    const { lease_until = null, token_digest = null, owner_key_id } = registration;
+    if (lease_until === null) return null;
+    const keys = { maker: keyOf(owner_key_id), owner: keyOf(previous?.owner_key_id) };
+    return leaseWithin(lease_until, token_digest, keys, wall_ms);
+  }
 
   return {
     ...lists,
@@ -138,7 +148,8 @@ export function instanceOperations(
       const created = previous === undefined;
       if (created) assertRoomForInstance(db, quotas, registration);
       if (previous?.switched_on === 0) recipients.forgetAll();
-      const { values, dropped_header_names } = registeredValues(registration, previous, wall_ms);
+      const lease_until = leaseOf(registration, previous, wall_ms);
+      const { values, dropped_header_names } = registeredValues(registration, previous, lease_until, wall_ms);
       db.prepare(REGISTER).run({ ...values, first_no: created ? numbers.take(1) : 0, wall_ms });
       return { created, instance: get(instance_id) as InstanceRow, dropped_header_names };
     },

@@ -53,8 +53,8 @@ export function operationsOf(
   recipients: Recipients,
   quotas: Quotas = NO_QUOTAS,
 ): Operations {
-  const instances = instanceOperations(db, keys, numbers, recipients, quotas);
   const api_keys = apiKeyOperations(db);
+  const instances = instanceOperations(db, keys, numbers, recipients, api_keys, quotas);
   return {
     instances,
     meetings: meetingOperations(db, recipients, quotas),
