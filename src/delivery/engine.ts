@@ -254,8 +254,8 @@ export class Engine {
    * Stores a list of messages in the order of the list: see `Acceptor.sendAll`. Resolves with the result of each
    * message.
    */
-  sendAll(sends: Send[]): Promise<PromiseSettledResult<Sent>[]> {
-    return this.#acceptor.sendAll(sends);
+  sendAll(sends: Send[], assertMaySend: () => void = () => {}): Promise<PromiseSettledResult<Sent>[]> {
+    return this.#acceptor.sendAll(sends, assertMaySend);
   }
 
   /** A registration was made or changed. `resets_backoff`: the change ends the back-off. */

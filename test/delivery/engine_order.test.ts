@@ -705,4 +705,21 @@ describe('a list of messages', () => {
     assert.equal(transactions, 2);
     assert.equal((await node.send('m')).seq, 20 + first_failed + 1);
   });
+
+  test('ends where its sender loses the right to send', async (t) => {
+    const node = await startNode(t);
+    const gone = new Error('the key is revoked');
+    let transactions = 0;
+    node.meddle = (name) => void (name === 'messages.accept' && transactions++);
+    const list = upTo(500).map(() => node.sendOf('m'));
+    const results = node.engine.sendAll(list, () => {
+      if (transactions === 2) throw gone;
+    });
+    await node.clock.advance(MINUTE);
+    const stored = (await results).map((result) => result.status === 'fulfilled' || result.reason !== gone);
+    const first_failed = stored.indexOf(false);
+    assert.ok(first_failed > 0);
+    assert.deepEqual(new Set(stored.slice(first_failed)), new Set([false]));
+    assert.equal((await node.send('m')).seq, first_failed + 1);
+  });
 });

@@ -7,6 +7,7 @@ import { makeDatabase } from '../support/postgres.ts';
 import { PullingMachine } from '../support/pulling.ts';
 import { pushOf } from '../support/receiver.ts';
 import { assertProblem, messagesPath, type Service, startService, useService } from '../support/service.ts';
+import { until } from '../support/wait.ts';
 
 const PATH = '/api/v1/messages/';
 
@@ -179,6 +180,37 @@ for (const store of ['SQLite', 'PostgreSQL'] as const) {
       );
       assertProblem(await service.get(messagesPath(meeting_id)), 404, 'meeting_does_not_exist');
     });
+  });
+}
+
+for (const store of ['SQLite', 'PostgreSQL'] as const) {
+  test(`${store}: when the key of a list is revoked meanwhile, the rest of the list is refused`, async (t) => {
+    const service = await startService(t, store === 'SQLite' ? {} : { database_url: await makeDatabase() });
+    await service.endOpenMode();
+    const { key_id, token } = await service.createKey({ scopes: ['send'] });
+    // The lists of agents are so long that a transaction has only a few messages.
+    const agents = upTo(1_000).map((n) => String(n).padStart(39, 'x'));
+    for (const n of upTo(30)) {
+      const body = { instance_id: `i${n}`, instance_name: 'x', agent_ids: ['a'], transport: 'pull' };
+      assert.equal((await service.post('/api/v1/instances/register/', body)).status, 201);
+      await service.join('m', `i${n}`, agents);
+    }
+    const results = sendAll(
+      service,
+      upTo(500).map((n) => ({ meeting_id: 'm', message: { n } })),
+      token,
+    );
+    await until(
+      'the first message',
+      () => service.get(messagesPath('m')),
+      ({ status }) => status === 200,
+    );
+    assert.equal((await service.request('DELETE', `/api/v1/keys/${key_id}/`)).status, 204);
+    const codes = (await results).map(({ status, problem }) => problem?.code ?? status);
+    const stored = codes.lastIndexOf(201) + 1;
+    assert.ok(stored > 0 && stored < 500, String(stored));
+    assert.deepEqual(new Set(codes.slice(stored)), new Set(['api_key_revoked']));
+    assert.equal((await textsOf(service, 'm')).length, stored);
   });
 }
 

@@ -151,13 +151,16 @@ export class Acceptor {
    * deliveries they have. A message that is refused changes nothing for the others. When the storage fails, or the
    * service is overloaded, the rest of the list fails in the same way, so that no message overtakes another.
    *
+   * @param assertMaySend called before each transaction, because a list takes seconds and its sender may lose the right
+   * to send meanwhile; the rest of the list fails with what it throws
    * @returns a result for each message; when a message was not stored, its result has an error that `send` throws too
    */
-  async sendAll(sends: Send[]): Promise<PromiseSettledResult<Sent>[]> {
+  async sendAll(sends: Send[], assertMaySend: () => void): Promise<PromiseSettledResult<Sent>[]> {
     const until = this.#clock.now() + LIST_MS_MAX;
     const results: PromiseSettledResult<Sent>[] = [];
     let reason: unknown = null;
     while (results.length < sends.length) {
+      reason ??= thrownBy(assertMaySend);
       if (this.#clock.now() > until) reason ??= new Problem('overloaded', undefined, { retry_after_s: 1 });
       const next = this.#beginningOf(sends.slice(results.length, results.length + LIST_BATCH_MAX));
       // All of these messages are refused when not all have room. Otherwise a small message could overtake a large one.
@@ -287,6 +290,16 @@ export class Acceptor {
 function weightOf({ message, target_agents }: Pick<Send, 'message' | 'target_agents'>): number {
   const agents_chars = target_agents?.reduce((sum, agent_id) => sum + agent_id.length, 0) ?? 0;
   return message.length + agents_chars + MESSAGE_OVERHEAD_BYTES;
+}
+
+/** What a call throws; null when it returns. */
+function thrownBy(call: () => void): unknown {
+  try {
+    call();
+    return null;
+  } catch (error) {
+    return error;
+  }
 }
 
 /** Whether a send failed for a reason that makes the next send fail too. */

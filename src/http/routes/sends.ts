@@ -11,6 +11,7 @@ import { invalidField, Problem } from '../../domain/problem.ts';
 import { type TraceContext, traceOf } from '../../domain/trace_context.ts';
 import type { NewOrigin } from '../../store/contract/messages.ts';
 import type { Limits } from '../auth/limits.ts';
+import { assertStanding } from '../auth/standing.ts';
 import { validator } from '../intake/validate.ts';
 import { problemOf, wireProblem } from '../problems.ts';
 import { responses } from '../responses.ts';
@@ -133,7 +134,7 @@ const SEND_MESSAGES = {
     tags: ['messages'],
     summary: 'Send many messages, in one meeting or in several',
     description:
-      'Each item is judged by itself. A bad item fails alone, and the response has its problem in its place. The messages are stored together, and within a meeting in the order of the list. Each counts as one send against the limits. When the storage fails, or the service is overloaded, the rest of the list fails too: send it again with the same idempotency keys. Each message has its own: the header Idempotency-Key is refused here.',
+      'Each item is judged by itself. A bad item fails alone, and the response has its problem in its place. The messages are stored together, and within a meeting in the order of the list. Each counts as one send against the limits. When the key ends meanwhile, the rest of the list fails. When the storage fails, or the service is overloaded, the rest of the list fails too: send it again with the same idempotency keys. Each message has its own: the header Idempotency-Key is refused here.',
     headers: SendManyHeaders,
     body: SendMessagesBody,
     response: responses({
@@ -171,7 +172,7 @@ async function sendMessages(
       }
     },
   );
-  const results = await engine.sendAll(sends);
+  const results = await engine.sendAll(sends, () => assertStanding(request.standing));
   const failed = results.find(
     (result) => result.status === 'rejected' && problemOf(result.reason as Error).status >= 500,
   );

@@ -783,9 +783,9 @@ class AsyncOperations:
 
         Each item is judged by itself. A bad item fails alone, and the response has its problem in its place. The
         messages are stored together, and within a meeting in the order of the list. Each counts as one send
-        against the limits. When the storage fails, or the service is overloaded, the rest of the list fails too:
-        send it again with the same idempotency keys. Each message has its own: the header Idempotency-Key is
-        refused here.
+        against the limits. When the key ends meanwhile, the rest of the list fails. When the storage fails, or
+        the service is overloaded, the rest of the list fails too: send it again with the same idempotency keys.
+        Each message has its own: the header Idempotency-Key is refused here.
 
         :param messages: At most 500; the body has at most 4 MiB. An item that is not valid fails alone.
         """
