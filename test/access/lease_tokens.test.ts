@@ -90,6 +90,25 @@ for (const engine of ENGINES) {
       assert.ok(made > 0, 'control: some registrations were in time');
     });
 
+    test('a change of an instance changes nothing that a subscription asked for', async (t) => {
+      const store = await engine.open(t);
+      await subscribe(store, 'i', { token: null, key_id: null });
+      const before = await store.instances.get('i');
+      for (const patch of [
+        { webhook_url: 'http://127.0.0.1:10/' },
+        { agent_ids: ['b'] },
+        { replies: true },
+        { owner_key_id: 'key' },
+        { webhook_headers: {} },
+      ])
+        await assert.rejects(store.instances.patch('i', patch, WALL + 1), { code: 'invalid_fields' });
+      assert.deepEqual(await store.instances.get('i'), before);
+      const stranger = { key_id: 'stranger', instance_id: null };
+      assert.equal(await store.instances.patch('i', { replies: true }, WALL + 1, stranger), null);
+      const switched = await store.instances.patch('i', { instance_name: 'x', is_active: false }, WALL + 1);
+      assert.deepEqual([switched?.instance_name, switched?.is_active], ['x', false]);
+    });
+
     test('a rotation ends each lease with the token that made or renewed it', async (t) => {
       const store = await engine.open(t);
       await createKey(store, 'admin');

@@ -360,6 +360,37 @@ describe('a subscription', () => {
     assertProblem(await register(receiver.url, null), 409, 'callback_not_verified');
   });
 
+  test('changes only by another subscription: its URL, its agents and its owner stay, and it can be switched off', async (t) => {
+    const [receiver, stranger, meeting_id] = [await receiverOf(t), await receiverOf(t), await meetingOf()];
+    const { id } = await subscribed(paramsOf(receiver, meeting_id));
+    const patch = (body: object, token: string | null = key.token) =>
+      service.request<Instance>('PATCH', `/api/v1/instances/${id}/`, {
+        body,
+        headers: token === null ? {} : { authorization: `Bearer ${token}` },
+      });
+    for (const body of [
+      { webhook_url: stranger.url },
+      { agent_ids: ['other'] },
+      { replies: true },
+      { webhook_headers: { 'x-key': 'y' } },
+      { success_statuses: '200' },
+      { timeout_s: 60 },
+    ]) {
+      const { errors } = assertProblem(await patch({ instance_name: 'x', ...body }), 422, 'invalid_fields');
+      assert.deepEqual(
+        errors?.map(({ path }) => path),
+        Object.keys(body),
+      );
+    }
+    assertProblem(await patch({ owner_key_id: null }, null), 422, 'invalid_fields');
+    const switched = await patch({ instance_name: 'named', webhook_enabled: false });
+    assert.deepEqual([switched.body.instance_name, switched.body.webhook_enabled], ['named', false], 'control');
+    assert.equal((await patch({ webhook_enabled: true })).status, 200);
+    await service.send(meeting_id, { content: 'one' });
+    await arrived(receiver, 1);
+    assert.equal(stranger.requests.length, 0);
+  });
+
   test('lasts no longer than its key', async (t) => {
     const [receiver, meeting_id] = [await receiverOf(t), await meetingOf()];
     const expires_at = new Date(Date.now() + 600_000).toISOString();

@@ -65,9 +65,12 @@ export function verificationOf(id: string, challenge: string, url: string): Runt
   return eventRequest({ type: 'verification', challenge }, `msg_verification_${challenge}`, id, url);
 }
 
-/** The request that reports the end of a subscription whose key was revoked. */
+/** The request that reports the end of a subscription whose key was revoked, or rotated without overlap. */
 export function terminationOf(id: string, nonce: string, url: string): RuntimeRequest {
-  const error = { code: EVENTS_FORBIDDEN, message: 'The key of this subscription was revoked.' };
+  const error = {
+    code: EVENTS_FORBIDDEN,
+    message: 'The key of this subscription was revoked, or its token was replaced.',
+  };
   return eventRequest({ type: 'terminated', error }, `msg_terminated_${nonce}`, id, url);
 }
 

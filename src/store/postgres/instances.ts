@@ -165,6 +165,11 @@ export function instanceOperations(
   const lists = instanceLists(session, reader);
   const { get } = lists;
 
+  function previousOf(instance_id: string, owner_scope: Parameters<InstanceStore['register']>[2]) {
+    const values = { instance_id, ...ownedBy(owner_scope) };
+    return session.one<PreviousRow & { switched_on: boolean; is_owned: boolean }>(GET_PREVIOUS, values);
+  }
+
   async function leaseOf(registration: Registration, previous: PreviousRow | undefined, wall_ms: number) {
     const keyOf = async (key_id: string | null = null) => (key_id === null ? null : api_keys.get(key_id));
     const { lease_until = null, token_digest = null, owner_key_id } = registration;
@@ -181,10 +186,7 @@ export function instanceOperations(
     const { instance_id } = registration;
     if ((registration.lease_until ?? null) !== null) await session.all(LOCK_KEYS);
     for (;;) {
-      const previous = await session.one<PreviousRow & { switched_on: boolean; is_owned: boolean }>(GET_PREVIOUS, {
-        instance_id,
-        ...ownedBy(owner_scope),
-      });
+      const previous = await previousOf(instance_id, owner_scope);
       if (previous?.is_owned === false) throw new Problem('instance_id_taken');
       const created = previous === undefined;
       if (created) await assertRoomForInstance(session, quotas, registration);
@@ -213,16 +215,10 @@ export function instanceOperations(
     },
     webhookUrls: (after, limit) => session.all(WEBHOOK_URLS, { after: after ?? '', limit }),
     async patch(instance_id, patch, wall_ms, owner_scope) {
-      const previous =
-        patch.webhook_url === undefined
-          ? undefined
-          : await session.one<PreviousRow>(GET_PREVIOUS, { instance_id, ...ownedBy(owner_scope) });
-      const changes = await session.run(PATCH, {
-        ...patchedValues(instance_id, patch, previous),
-        wall_ms,
-        ...ownedBy(owner_scope),
-      });
-      if (changes === 0) return null;
+      const previous = await previousOf(instance_id, owner_scope);
+      if (previous?.is_owned !== true) return null;
+      const values = patchedValues(instance_id, patch, previous);
+      await session.run(PATCH, { ...values, wall_ms, ...ownedBy(owner_scope) });
       notifyOf(instance_id, liftsBackoff(patch));
       return get(instance_id);
     },

@@ -10,7 +10,7 @@ import {
   type Instance,
   type InstanceState,
 } from '../../domain/instance.ts';
-import { Problem } from '../../domain/problem.ts';
+import { invalidField, Problem } from '../../domain/problem.ts';
 import { TIMEOUT_S, TIMEOUT_S_MAX } from '../../domain/runtimes/runtimes.ts';
 import type { DataKeys } from '../secrets/data_keys.ts';
 import { type SecretColumn, secretPlace } from '../secrets/instance_secrets.ts';
@@ -231,13 +231,15 @@ export function instanceReader(keys: DataKeys) {
   /**
    * The values that a change writes; null where the stored value stays.
    *
-   * @param previous the row of the instance when the change has a webhook_url; otherwise undefined
+   * @param previous the row of the instance
+   * @throws Problem `invalid_fields` for a change of what a subscription asked for
    */
   function patchedValues(
     instance_id: string,
     patch: InstancePatch,
-    previous: Pick<PreviousRow, 'webhook_url'> | undefined,
+    previous: Pick<PreviousRow, 'webhook_url' | 'lease_until'>,
   ) {
+    if (previous.lease_until !== null) assertOpenInSubscriptions(patch);
     const headers = patchedHeaders(patch, previous);
     return {
       instance_id,
@@ -292,18 +294,36 @@ function assertSameKind(lease_until: number | null, previous: PreviousRow | unde
   );
 }
 
+/** The fields of a subscription that others than its program may change. */
+const OPEN_IN_SUBSCRIPTIONS = new Set<keyof InstancePatch>(['instance_name', 'is_active', 'webhook_enabled']);
+
+/**
+ * The server at the URL of a subscription has agreed by its answer to the challenge, to one id with its URL, agent and
+ * key. So everything else changes only by another subscription.
+ *
+ * @throws Problem `invalid_fields`
+ */
+function assertOpenInSubscriptions(patch: InstancePatch): void {
+  for (const [field, value] of Object.entries(patch))
+    if (value !== undefined && !OPEN_IN_SUBSCRIPTIONS.has(field as keyof InstancePatch))
+      throw invalidField(
+        field,
+        'cannot change in a subscription of MCP Events: its program has to unsubscribe, and subscribe with the new value',
+      );
+}
+
 /**
  * The headers that a change writes; null when the stored headers stay. As in a registration, an instance that moves to
  * another server loses headers that are not given again.
  *
- * @param previous the row of the instance; undefined when there is none
+ * @param previous the row of the instance
  */
 function patchedHeaders(
   { webhook_headers, webhook_url }: Pick<InstancePatch, 'webhook_headers' | 'webhook_url'>,
-  previous: Pick<PreviousRow, 'webhook_url'> | undefined,
+  previous: Pick<PreviousRow, 'webhook_url'>,
 ): Record<string, string> | null {
   if (webhook_headers !== undefined) return webhook_headers;
-  if (webhook_url === undefined || previous === undefined) return null;
+  if (webhook_url === undefined) return null;
   return isSameOrigin(previous.webhook_url, webhook_url) ? null : {};
 }
 

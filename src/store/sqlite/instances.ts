@@ -129,6 +129,11 @@ export function instanceOperations(
   const lists = instanceLists(db, reader);
   const { get } = lists;
 
+  function previousOf(instance_id: string, owner_scope: OwnerScope | null | undefined) {
+    return db.prepare(GET_PREVIOUS).get({ instance_id, ...ownedBy(owner_scope) }) as
+      (PreviousRow & { switched_on: number; is_owned: number }) | undefined;
+  }
+
   function leaseOf(registration: Registration, previous: PreviousRow | undefined, wall_ms: number): number | null {
     const keyOf = (key_id: string | null = null) => (key_id === null ? null : api_keys.get(key_id));
     const { lease_until = null, token_digest = null, owner_key_id } = registration;
@@ -141,8 +146,7 @@ export function instanceOperations(
     ...lists,
     register(registration: Registration, wall_ms: number, owner_scope?: OwnerScope | null) {
       const { instance_id } = registration;
-      const previous = db.prepare(GET_PREVIOUS).get({ instance_id, ...ownedBy(owner_scope) }) as
-        (PreviousRow & { switched_on: number; is_owned: number }) | undefined;
+      const previous = previousOf(instance_id, owner_scope);
       if (previous !== undefined && previous.is_owned !== 1) throw new Problem('instance_id_taken');
       // A new instance is in no meeting yet, so `recipients` need not forget anything.
       const created = previous === undefined;
@@ -167,16 +171,9 @@ export function instanceOperations(
         .all(after ?? '', limit) as { instance_id: string; webhook_url: string }[];
     },
     patch(instance_id: string, patch: InstancePatch, wall_ms: number, owner_scope?: OwnerScope | null) {
-      const previous =
-        patch.webhook_url === undefined
-          ? undefined
-          : (db.prepare(GET_PREVIOUS).get({ instance_id, ...ownedBy(owner_scope) }) as PreviousRow | undefined);
-      const { changes } = db.prepare(PATCH).run({
-        ...patchedValues(instance_id, patch, previous),
-        wall_ms,
-        ...ownedBy(owner_scope),
-      });
-      if (changes === 0) return null;
+      const previous = previousOf(instance_id, owner_scope);
+      if (previous?.is_owned !== 1) return null;
+      db.prepare(PATCH).run({ ...patchedValues(instance_id, patch, previous), wall_ms, ...ownedBy(owner_scope) });
       if (patch.is_active !== undefined || patch.webhook_enabled !== undefined) recipients.forgetAll();
       return get(instance_id);
     },
