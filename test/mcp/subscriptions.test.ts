@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import { before, describe, test, type TestContext } from 'node:test';
-import type { ApiKeyWithToken, ConvokeClient, Instance, Page } from '@convoke/sdk';
+import { type ApiKeyWithToken, type ConvokeClient, ConvokeError, type Instance, type Page } from '@convoke/sdk';
 import { Caller } from '../../src/mcp/caller.ts';
 import { subscribe } from '../../src/mcp/events/subscriptions.ts';
 import { rpc, RPC_HEADERS } from '../support/mcp.ts';
@@ -559,6 +559,43 @@ describe('a subscription', () => {
     assert.equal((await subscribed(of(99), many.token)).truncated, false, 'one that exists is renewed');
   });
 });
+
+for (const fails of ['the first', 'the second']) {
+  test(`of two first calls at once, ${fails} cannot join the meeting, and the subscription of the other one stays`, async () => {
+    const missing = new ConvokeError('instance_does_not_exist', 'missing');
+    let exists = false;
+    const subscribed = (name: string) => {
+      const client = {
+        session: async () => ({ key_id: 'k' }),
+        getMeeting: async () => ({ last_seq: 9 }),
+        getInstance: async () =>
+          exists ? { pending_deliveries: 0, consecutive_failures: 0 } : Promise.reject(missing),
+        register: async () => {
+          exists = true;
+          return { lease_until: 'later' };
+        },
+        joinMeeting: async () => (name === fails ? Promise.reject(new Error(name)) : {}),
+        deleteInstance: async () => void (exists = false),
+      };
+      const caller = new Caller({
+        client: client as unknown as ConvokeClient,
+        signal: new AbortController().signal,
+        hasRoom: async () => {},
+        onAnswered: () => {},
+        onUnsettled: () => assert.fail(),
+      });
+      const delivery = { mode: 'webhook', url: 'http://127.0.0.1:1/', secret: SECRETS[0] };
+      return subscribe(caller, { name: NAME, arguments: { meeting_id: 'm' }, delivery } as const);
+    };
+    const results = await Promise.allSettled([subscribed('the first'), subscribed('the second')]);
+    const of_first = fails === 'the first' ? 'rejected' : 'fulfilled';
+    assert.deepEqual(
+      results.map(({ status }) => status === of_first),
+      [true, false],
+    );
+    assert.ok(exists);
+  });
+}
 
 test('a renewal gives the cursor of the client back when the search for events that failed came to no end', async () => {
   const cursorAfter = async (next_cursor: string | null) => {

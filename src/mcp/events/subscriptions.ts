@@ -12,6 +12,24 @@ import { newestSeq } from './pages.ts';
 
 const ID_CHARS = 32;
 
+/** The last call of this process for each subscription that is being changed. */
+const calls = new Map<string, Promise<unknown>>();
+
+/**
+ * Changes a subscription after the calls that arrived before. So of two first calls, the second one renews what the
+ * first one began, and a call that fails removes only what it began itself.
+ */
+async function inTurn<Result>(id: string, change: () => Promise<Result>): Promise<Result> {
+  const earlier = calls.get(id) ?? Promise.resolve();
+  const call = earlier.then(change, change);
+  calls.set(id, call);
+  try {
+    return await call;
+  } finally {
+    if (calls.get(id) === call) calls.delete(id);
+  }
+}
+
 /**
  * Begins a subscription, or renews it.
  *
@@ -19,15 +37,24 @@ const ID_CHARS = 32;
  */
 export async function subscribe(caller: Caller, params: SubscribeParams) {
   const wanted = wantedOf(params);
-  const { delivery, cursor = null, ttlMs } = params;
+  const { delivery } = params;
   if (delivery.mode !== 'webhook')
     throw new ProtocolError(EVENT_ERRORS.Unsupported, 'Only webhooks are subscribed to: poll or stream without it.', {
       feature: 'deliveryMode',
       value: delivery.mode,
     });
+  const id = await idOf(caller, delivery.url, wanted);
+  return inTurn(id, () => register(caller, id, wanted, params));
+}
+
+async function register(
+  caller: Caller,
+  id: string,
+  wanted: Wanted,
+  { delivery, cursor = null, ttlMs }: SubscribeParams,
+) {
   const { client, signal } = caller;
   const { meeting_id } = wanted;
-  const id = await idOf(caller, delivery.url, wanted);
   const last_seq = await newestSeq(caller, meeting_id);
   const before = await client.getInstance(id, { signal }).catch(nullIfMissing);
   const agent_ids = [wanted.agent ?? id];
@@ -86,7 +113,8 @@ async function mayHaveLost(
 /** @throws ProtocolError; ConvokeError when the service refuses the call */
 export async function unsubscribe(caller: Caller, params: UnsubscribeParams) {
   const id = await idOf(caller, params.delivery.url, wantedOf(params));
-  const existed = await caller.client.deleteInstance(id, { signal: caller.signal }).then(() => true, nullIfMissing);
+  const { client, signal } = caller;
+  const existed = await inTurn(id, () => client.deleteInstance(id, { signal }).then(() => true, nullIfMissing));
   if (existed === null)
     throw new ProtocolError(EVENT_ERRORS.NotFound, 'There is no such subscription of this key.', {
       kind: 'subscription',
