@@ -192,7 +192,7 @@ export async function createConvoke(
     log.warn({ err: error }, 'the use of keys was not noted'),
   );
   const portal_links = new PortalLinks(secrets.portal_links, keyring, store.instances, clock);
-  keyring.identifyOther = (token) => portal_links.identify(token);
+  keyring.others = portal_links;
   const limits = new Limits(config, clock);
   const sessions: Sessions = new Sessions({
     store,

@@ -1,15 +1,17 @@
 /** Limits of how often clients may do something, and quotas of how much they may have. Most tests use virtual time. */
 import assert from 'node:assert/strict';
+import { createSecretKey } from 'node:crypto';
 import { describe, test, type TestContext } from 'node:test';
 import { parseCidr, type Cidr } from '../../src/domain/address.ts';
 import { addressGroup, clientAddress } from '../../src/domain/client_address.ts';
 import { BUCKETS_MAX, TokenBuckets } from '../../src/domain/token_bucket.ts';
 import type { Principal } from '../../src/domain/access.ts';
 import { EVERYTHING_ALLOWED } from '../../src/domain/access.ts';
-import { digestOf, makeKeyId, makeToken } from '../../src/domain/api_key.ts';
+import { digestOf, makeKeyId, makeToken, type Scope } from '../../src/domain/api_key.ts';
 import { Problem } from '../../src/domain/problem.ts';
 import { Keyring } from '../../src/http/auth/keyring.ts';
 import { Limits, type LimitSettings } from '../../src/http/auth/limits.ts';
+import { PortalLinks } from '../../src/http/auth/portal_links.ts';
 import { NO_QUOTAS, type Quotas } from '../../src/store/contract/quotas.ts';
 import { openStoreHere, SECRET } from '../support/node.ts';
 import { assertProblem, messagesPath, startService } from '../support/service.ts';
@@ -166,7 +168,7 @@ describe('a caller that guesses keys', () => {
     const clock = new VirtualClock();
     const store = openStoreHere();
     const keyring = new Keyring(clock, store.api_keys, (error) => assert.fail(String(error)));
-    const make = async (byte: number, scopes: ('admin' | 'read')[]) => {
+    const make = async (byte: number, scopes: Scope[]) => {
       const key_id = makeKeyId(new Uint8Array(8).fill(byte));
       const token = makeToken(key_id, new Uint8Array(32).fill(byte));
       const none = { name: null, meeting_ids: null, instance_id: null, expires_at: null };
@@ -180,7 +182,7 @@ describe('a caller that guesses keys', () => {
     const limits = new Limits({ ...OFF, ...settings }, clock);
     const come = (token: string, address = '192.0.2.1') =>
       outcome(() => limits.identify(keyring, from(address, `Bearer ${token}`)));
-    return { clock, keyring, honest, other, come, store };
+    return { clock, keyring, honest, other, make, come, store };
   }
   const guess = (n: number, key_id = makeKeyId(new Uint8Array(8).fill(9))) =>
     makeToken(key_id, new Uint8Array(32).fill(n));
@@ -201,6 +203,26 @@ describe('a caller that guesses keys', () => {
     assert.equal(come(honest.token), 'done');
     for (let i = 0; i < 50; i++) come(guess(i));
     assert.deepEqual([come(honest.token), come(other.token)], ['done', 'done']);
+  });
+
+  test('from the same address does not keep portal links out, used before or not, and gets few tries of its own', async () => {
+    const { clock, keyring, honest, make, come } = await house();
+    const { key_id } = await make(3, ['instance']);
+    const secret = createSecretKey(Buffer.alloc(32, 7));
+    const secrets = { newest: secret, all: [secret] } as unknown as ConstructorParameters<typeof PortalLinks>[0];
+    const links = new PortalLinks(secrets, keyring, clock);
+    keyring.others = links;
+    const linkUntil = (ms: number) =>
+      links.make({ key_id, maker_id: honest.key_id, expires_at: clock.wall() + ms, instance_id: null });
+    const [used, unused, late] = [linkUntil(3_600_000), linkUntil(3_000_000), linkUntil(2_000_000)];
+    assert.equal(come(used), 'done');
+    for (let i = 0; i < 50; i++) come(guess(i));
+    assert.deepEqual([come(used), come(unused)], ['done', 'done']);
+    const wrong = Array.from({ length: 60 }, (_, i) => come(used.slice(0, -8) + String(i).padStart(8, 'A')));
+    assert.equal(wrong.filter((code) => code === 'api_key_unknown').length, 5);
+    assert.deepEqual(new Set(wrong.slice(5)), new Set(['rate_limited 1']));
+    assert.deepEqual([come(used), come(unused), come(late)], ['done', 'done', 'rate_limited 1']);
+    assert.equal(come(makeToken(key_id, new Uint8Array(32).fill(3))), 'done', 'a key gets in in spite of wrong links');
   });
 
   test('and knows a key_id gets few tries, while a key that was used before gets in', async () => {

@@ -36,6 +36,14 @@ export interface TokenHint {
   verified_before: boolean;
 }
 
+/** Tokens that are no tokens of a key. */
+export interface OtherTokens {
+  /** Identifies a request by such a token; null when the token is unknown. */
+  identify(token: string): Standing | null;
+  /** What such a token claims; null for any other text. Computes no digest. */
+  hintOf(token: string): TokenHint | null;
+}
+
 /** The standing of a request with a token of a key. */
 class TokenStanding implements Standing {
   readonly principal: Principal;
@@ -102,8 +110,8 @@ export class Keyring {
   #is_closed = false;
   /** Called when a key was made or changed, because sessions and feeds that depend on it may have to end. */
   onChange: () => void = () => {};
-  /** Identifies a request by a token that is not the token of a key; null when the token is unknown. */
-  identifyOther: (token: string) => Standing | null = () => null;
+  /** Set after the start of the keyring, because these tokens depend on keys. */
+  others: OtherTokens = { identify: () => null, hintOf: () => null };
 
   constructor(clock: Clock, store: ApiKeyStore, onError: (error: unknown) => void) {
     this.#clock = clock;
@@ -220,6 +228,18 @@ export class Keyring {
   }
 
   /**
+   * The claims of a request about any token, to limit guesses.
+   *
+   * @returns also the name under which wrong tokens with these claims are counted
+   */
+  guessHint(authorization: string): (TokenHint & { counted_as: string }) | null {
+    const hint = this.tokenHint(authorization);
+    if (hint !== null) return { ...hint, counted_as: hint.key_id };
+    const other = this.others.hintOf(BEARER.exec(authorization)?.[1] ?? '');
+    return other === null ? null : { ...other, counted_as: `other ${other.key_id}` };
+  }
+
+  /**
    * Identifies the caller of a request.
    *
    * @param authorization the header
@@ -233,7 +253,7 @@ export class Keyring {
     if (token === undefined) throw new Problem('api_key_missing');
     const key_id = keyIdOf(token);
     if (key_id === null) {
-      const standing = this.identifyOther(token);
+      const standing = this.others.identify(token);
       if (standing === null) throw new Problem('api_key_malformed');
       return standing;
     }

@@ -144,6 +144,8 @@ export class Limits {
    * - Any token of a key in use, until there are too many failures with that key. So an attacker who does not know a
    *   key_id cannot delay the clients of that key.
    *
+   * Both are true of portal links too. Wrong links of a key are counted apart from wrong tokens of that key.
+   *
    * @throws Problem `rate_limited`, and those of `Keyring.identify`
    */
   identify(keyring: Keyring, request: FastifyRequest): Standing {
@@ -154,9 +156,9 @@ export class Limits {
     if (failures.address.buckets.size > 0 && authorization !== undefined) {
       const wait_ms = failures.address.buckets.wait(this.#groupOf(request), now);
       if (wait_ms > 0) {
-        const hint = keyring.tokenHint(authorization);
+        const hint = keyring.guessHint(authorization);
         const may_try =
-          hint !== null && (hint.verified_before || (hint.is_in_use && failures.key.wait(hint.key_id, now) === 0));
+          hint !== null && (hint.verified_before || (hint.is_in_use && failures.key.wait(hint.counted_as, now) === 0));
         if (!may_try) throw rateLimited(failures.address.setting, wait_ms);
       }
     }
@@ -165,8 +167,8 @@ export class Limits {
     } catch (error) {
       if (error instanceof Problem && WRONG_KEY.has(error.code)) {
         failures.address.buckets.take(this.#groupOf(request), now);
-        const hint = keyring.tokenHint(authorization ?? '');
-        if (hint?.is_in_use === true) failures.key.take(hint.key_id, now);
+        const hint = keyring.guessHint(authorization ?? '');
+        if (hint?.is_in_use === true) failures.key.take(hint.counted_as, now);
       }
       throw error;
     }

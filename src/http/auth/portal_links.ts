@@ -1,6 +1,7 @@
 import type { Clock } from '../../delivery/clock.ts';
 import type { Principal } from '../../domain/access.ts';
-import { validDigests } from '../../domain/api_key.ts';
+import { isActive, validDigests } from '../../domain/api_key.ts';
+import { GenerationCache } from '../../domain/generation_cache.ts';
 import {
   isPortalToken,
   makePortalToken,
@@ -11,7 +12,7 @@ import {
 import { invalidField, Problem, type ProblemCode } from '../../domain/problem.ts';
 import type { InstanceStore } from '../../store/contract/instances.ts';
 import type { DerivedSecrets } from '../../store/secrets/derived_secrets.ts';
-import type { Keyring } from './keyring.ts';
+import type { Keyring, OtherTokens, TokenHint } from './keyring.ts';
 import type { Standing } from './standing.ts';
 
 /**
@@ -38,15 +39,26 @@ class PortalStanding implements Standing {
   }
 }
 
+/** How many links are remembered after they were verified, and how many characters of each. */
+const VERIFIED_MAX = 10_000;
+const END_CHARS = 6;
+
+/** What is remembered of a link: too little to make one. */
+function endOf(token: string, { key_id }: PortalTerms): string {
+  return key_id + token.slice(-END_CHARS);
+}
+
 /**
  * Portal links: an admin makes a link for a key. For an hour, anybody who opens the link sees the instances of the key.
  * They may also do what helps the machines of these instances to get messages again: see domain/portal_rights.ts.
  */
-export class PortalLinks {
+export class PortalLinks implements OtherTokens {
   readonly #secrets: DerivedSecrets;
   readonly #keyring: Keyring;
   readonly #instances: Pick<InstanceStore, 'get'>;
   readonly #clock: Clock;
+  /** The ends of the links that were verified lately. */
+  readonly #verified = new GenerationCache<true>(VERIFIED_MAX);
 
   constructor(secrets: DerivedSecrets, keyring: Keyring, instances: Pick<InstanceStore, 'get'>, clock: Clock) {
     this.#secrets = secrets;
@@ -100,7 +112,24 @@ export class PortalLinks {
       throw new Problem('api_key_unknown', 'This link is not valid here, or not any more. Open it again where it was.');
     const code = this.revocationReason(terms, digests);
     if (code !== null) throw new Problem(code, 'This link has ended. Open it again where it was.');
+    this.#verified.set(endOf(token, terms), true);
     return new PortalStanding(this, principal, terms, digests);
+  }
+
+  hintOf(token: string): TokenHint | null {
+    const terms = portalClaims(token);
+    if (terms === null) return null;
+    const { key_id, maker_id, expires_at } = terms;
+    const now = this.#clock.wall();
+    const isInUse = (id: string): boolean => {
+      const known = this.#keyring.known(id);
+      return known !== null && isActive(known.key, now);
+    };
+    return {
+      key_id,
+      is_in_use: now < expires_at && isInUse(key_id) && isInUse(maker_id),
+      verified_before: this.#verified.get(endOf(token, terms)) === true,
+    };
   }
 
   /** Why a link has ended; null while it is valid. */
