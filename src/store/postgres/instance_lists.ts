@@ -4,17 +4,16 @@ import type { Visibility } from '../../domain/access.ts';
 import type { InstanceRow, InstanceStore, ListedId } from '../contract/instances.ts';
 import { type Reads, SEARCH_READS, type SearchPage } from '../contract/search.ts';
 import {
-  type CountedRow,
   type CountedState,
   countsOf,
   INSTANCE_BYTES,
-  type instanceReader,
   type InstanceWalk,
   type ListedInstances,
   SOURCE_ALIAS,
   STATE,
   walkOf,
-} from '../rows/instances.ts';
+} from '../rows/instance_lists.ts';
+import type { CountedRow, instanceReader } from '../rows/instances.ts';
 import { likePattern, lowerCase } from '../rows/like.ts';
 import { pageOf } from '../rows/page.ts';
 import { searchedUpTo } from '../rows/part.ts';
