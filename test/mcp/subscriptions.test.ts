@@ -435,14 +435,19 @@ describe('a subscription', () => {
     );
   });
 
-  test('that an admin gave to another key is refused to the first one, in words about subscriptions', async (t) => {
+  test('whose id another key has taken is refused, in words about subscriptions', async (t) => {
     const [receiver, meeting_id] = [await receiverOf(t), await meetingOf()];
-    const { id } = await subscribed(paramsOf(receiver, meeting_id));
-    const { key_id } = await service.createKey({ scopes: ['instance'] });
-    await service.patch(id, { owner_key_id: key_id });
-    const { error } = await ask('events/subscribe', paramsOf(receiver, meeting_id));
+    const params = paramsOf(receiver, meeting_id);
+    const { id } = await subscribed(params);
+    await ask('events/unsubscribe', params);
+    const taken = { instance_id: id, instance_name: 'x', agent_ids: ['a'], webhook_url: receiver.url };
+    assert.equal((await service.post('/api/v1/instances/register/', taken)).status, 201);
+    const { error } = await ask('events/subscribe', params);
     assert.equal(error?.code, -32_024);
-    assert.match(error.message, /^instance_id_taken: .*This subscription belongs to another key now\. /);
+    assert.match(
+      error.message,
+      /^instance_id_taken: .*The id of this subscription belongs to another key or to an instance\. /,
+    );
     assert.doesNotMatch(error.message, /join_meeting|agent_id/);
   });
 

@@ -39,7 +39,7 @@ const WORDS: OwnWords = {
   },
   advice: {
     instance_id_taken:
-      'This subscription belongs to another key now. Subscribe with another delivery.url, or ask an admin to give it back.',
+      'The id of this subscription belongs to another key or to an instance. Subscribe with another delivery.url, or ask an admin to remove what has the id.',
     invalid_fields: 'Correct the fields that are named, and ask again.',
   },
 };
