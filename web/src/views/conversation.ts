@@ -88,8 +88,6 @@ export class Conversation {
   is_followed = true;
   readonly #meeting_id: string;
   #changed = UNCHANGED;
-  /** The messages whose deliveries are being read. An event during the read may be newer than what arrives. */
-  #reading = UNCHANGED;
   #newest_seq = 0;
   /** The most messages that a request asks for. */
   #page = PAGE;
@@ -128,15 +126,14 @@ export class Conversation {
   }
 
   /**
-   * Whether the stretch has a pending delivery to the instance, or may have one when what it reads now has arrived.
-   * When the instance changes, the reason for which that delivery waits may change too, and no event says so.
+   * Whether the stretch has a pending delivery to the instance. When the instance changes, the reason for which that
+   * delivery waits may change too, and no event says so.
    */
   isPendingFor(instance_id: string | null | undefined): boolean {
-    return this.#reading !== UNCHANGED || this.#pendingFor(instance_id).length > 0;
+    return this.#pendingFor(instance_id).length > 0;
   }
 
   #waitsOfAreStale(instance_id: string | null | undefined): void {
-    this.#isStale(this.#reading, 0);
     for (const { seq } of this.#pendingFor(instance_id)) this.#isStale(one(seq), 0);
   }
 
@@ -288,13 +285,8 @@ export class Conversation {
   }
 
   async #readDeliveries(changed: Changed): Promise<void> {
-    this.#reading = changed;
-    try {
-      const found = await this.#deliveriesOf(this.stretch.value.lines ?? [], changed);
-      if (found.size > 0) this.#show({}, found);
-    } finally {
-      this.#reading = UNCHANGED;
-    }
+    const found = await this.#deliveriesOf(this.stretch.value.lines ?? [], changed);
+    if (found.size > 0) this.#show({}, found);
   }
 
   #show(changes: Partial<Stretch>, more: Found = new Map()): void {
