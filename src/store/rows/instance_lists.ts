@@ -1,10 +1,11 @@
 /** Which instances a list reads, and how far: the same for both engines. */
-import { type RawBuilder, sql } from 'kysely';
+import { type Kysely, type RawBuilder, sql } from 'kysely';
 import type { Visibility } from '../../domain/access.ts';
 import { DOWN_AFTER_FAILURES, type Health, type InstanceState } from '../../domain/instance.ts';
 import type { InstanceCounts, InstanceFilter } from '../contract/instances.ts';
 import type { Reads } from '../contract/search.ts';
 import { rowsOfEach } from './search.ts';
+import type { Tables } from './tables.ts';
 
 /** The bytes of the long columns of `i`. */
 export const INSTANCE_BYTES =
@@ -60,7 +61,7 @@ export type ListedInstances = InstanceFilter & { instance_id?: string };
 type InstanceSource = 'all' | 'agent' | 'meeting' | 'seen';
 
 /** The table whose index decides the order. Then the engine follows that index, and does not sort. */
-export const SOURCE_ALIAS: Record<InstanceSource, string> = { all: 'i', agent: 'a', meeting: 's', seen: 'i' };
+const SOURCE_ALIAS: Record<InstanceSource, string> = { all: 'i', agent: 'a', meeting: 's', seen: 'i' };
 
 function sourceOf(
   { agent_id, meeting_id }: ListedInstances,
@@ -106,4 +107,29 @@ export function walkOf(
   const sources = source === 'seen' ? 1 + visibility!.meeting_ids.length : 1;
   const rows_of_each = rowsOfEach(sources, reads_max);
   return { source, others, reads: { ...reads_max, rows: rows_of_each }, rows_of_each };
+}
+
+/** The rows of a walk after an id, without the conditions that no index serves, in the order of their ids. */
+export function walkedInstances(
+  build: Kysely<Tables>,
+  { source }: InstanceWalk,
+  { instance_id, agent_id, meeting_id }: ListedInstances,
+  after: string | null,
+) {
+  let query = build
+    .selectFrom('instances as i')
+    .$if(source === 'agent', (all) =>
+      all
+        .innerJoin('instance_agents as a', 'a.instance_id', 'i.instance_id')
+        .where('a.agent_id', '=', agent_id as string),
+    )
+    .$if(source === 'meeting', (all) =>
+      all
+        .innerJoin('memberships as s', 's.instance_id', 'i.instance_id')
+        .where('s.meeting_id', '=', meeting_id as string)
+        .where('s.left_at', 'is', null),
+    );
+  if (after !== null) query = query.where('i.instance_id', '>', after);
+  if (instance_id !== undefined) query = query.where('i.instance_id', '=', instance_id);
+  return query.orderBy(sql.ref(`${SOURCE_ALIAS[source]}.instance_id`));
 }

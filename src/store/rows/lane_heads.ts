@@ -12,9 +12,31 @@ export type AgentDeliveryRow = Omit<AgentDelivery, 'message_id' | 'is_unjudged' 
  * Conditions on a delivery `d`: whether the loop guard counts it, and the flags of `AgentDelivery`. A delivery that
  * expired before an attempt does not count, because it was never judged.
  */
-export const COUNTS = `d.state <> 'cancelled' AND (d.state <> 'failed' OR d.attempt_count > 0)`;
-export const MAY_BE_LEFT_OUT = `d.state = 'pending' AND d.aside = 0 AND d.answered_badly = 0`;
-export const IS_UNJUDGED = `d.state = 'pending' AND d.aside = 0 AND d.attempt_count = 0`;
+const COUNTS = `d.state <> 'cancelled' AND (d.state <> 'failed' OR d.attempt_count > 0)`;
+const MAY_BE_LEFT_OUT = `d.state = 'pending' AND d.aside = 0 AND d.answered_badly = 0`;
+const IS_UNJUDGED = `d.state = 'pending' AND d.aside = 0 AND d.attempt_count = 0`;
+
+/**
+ * The statement of `ofAgentsBefore`. The lists of agents are long, so only those that are returned are read.
+ *
+ * @param flag makes a number, 0 or 1, of a condition
+ */
+export const ofAgentsBefore = (flag: (condition: string) => string): string => `
+  WITH recent AS (
+    SELECT delivery_no, message_no, meeting_id, seq, octet_length(target_agents) AS bytes, state, created_at, attempt_count,
+      answered_badly, aside FROM deliveries
+    WHERE instance_id = $instance_id AND delivery_no < $delivery_no ORDER BY delivery_no DESC LIMIT $rows_max
+  ), said AS (
+    SELECT d.delivery_no, d.seq, m.message_no, m.from_agent, m.hops, d.created_at AS accepted_at,
+      ${flag(IS_UNJUDGED)} AS is_unjudged, ${flag(MAY_BE_LEFT_OUT)} AS may_be_left_out,
+      sum(d.bytes) OVER (ORDER BY d.seq DESC ROWS UNBOUNDED PRECEDING) AS bytes FROM recent d
+      JOIN messages m ON m.message_no = d.message_no
+    WHERE d.meeting_id = $meeting_id AND d.seq < $seq AND d.created_at > $since_ms AND ${COUNTS}
+      AND coalesce(m.from_agent = $from_agent, m.from_agent IS NOT NULL)
+  )
+  SELECT s.delivery_no, s.message_no, s.from_agent, s.hops, d.target_agents, s.accepted_at, s.is_unjudged, s.may_be_left_out
+  FROM said s JOIN deliveries d ON d.delivery_no = s.delivery_no WHERE s.bytes <= $bytes_max
+  ORDER BY s.seq`;
 
 export function agentDeliveryOf({ delivery_no, message_no, ...row }: AgentDeliveryRow, ids: IdCodec): AgentDelivery {
   return {

@@ -8,8 +8,8 @@ import {
   INSTANCE_BYTES,
   type InstanceWalk,
   type ListedInstances,
-  SOURCE_ALIAS,
   STATE,
+  walkedInstances,
   walkOf,
 } from '../rows/instance_lists.ts';
 import type { CountedRow, instanceReader } from '../rows/instances.ts';
@@ -36,31 +36,15 @@ export function instanceLists(
     return row === undefined ? null : instanceRowOf(row);
   }
 
-  /** The rows of a walk, without the conditions that no index serves, in the order of their ids. */
-  function listed(
-    { source, rows_of_each }: InstanceWalk,
-    { cursor, instance_id, agent_id, meeting_id }: ListedInstances,
-    visibility: Visibility | null | undefined,
-  ) {
-    let query = db.build
-      .selectFrom('instances as i')
-      .$if(source === 'agent', (all) =>
-        all
-          .innerJoin('instance_agents as a', 'a.instance_id', 'i.instance_id')
-          .where('a.agent_id', '=', agent_id as string),
-      )
-      .$if(source === 'meeting', (all) =>
-        all
-          .innerJoin('memberships as s', 's.instance_id', 'i.instance_id')
-          .where('s.meeting_id', '=', meeting_id as string)
-          .where('s.left_at', 'is', null),
-      );
-    const after = cursor === undefined ? '' : (decodeCursor(cursor, ['string'])[0] as string);
-    if (cursor !== undefined) query = query.where('i.instance_id', '>', after);
-    if (visibility && instance_id !== undefined) query = query.where(isInstanceVisible(visibility));
-    else if (visibility && source === 'seen') query = query.where(isFirstSeen(visibility, after, rows_of_each));
-    if (instance_id !== undefined) query = query.where('i.instance_id', '=', instance_id);
-    return query.orderBy(sql.ref(`${SOURCE_ALIAS[source]}.instance_id`));
+  /** The rows of a walk that the caller sees, without the conditions that no index serves, in the order of their ids. */
+  function listed(walk: InstanceWalk, filter: ListedInstances, visibility: Visibility | null | undefined) {
+    const { cursor, instance_id } = filter;
+    const after = cursor === undefined ? null : (decodeCursor(cursor, ['string'])[0] as string);
+    const rows = walkedInstances(db.build, walk, filter, after);
+    if (visibility && instance_id !== undefined) return rows.where(isInstanceVisible(visibility));
+    if (visibility && walk.source === 'seen')
+      return rows.where(isFirstSeen(visibility, after ?? '', walk.rows_of_each));
+    return rows;
   }
 
   function list(
