@@ -7,7 +7,7 @@ import { describe, test } from 'node:test';
 import type { NewApiKey } from '../../src/store/contract/api_keys.ts';
 import type { Store } from '../../src/store/store.ts';
 import { ENGINES } from '../support/engines.ts';
-import { SECRET } from '../support/node.ts';
+import { REGISTRATION } from '../support/node.ts';
 import { NEVER, WALL } from '../support/store_contents.ts';
 
 function subscribe(
@@ -16,14 +16,8 @@ function subscribe(
   { token, key_id = 'key', wall_ms = WALL }: { token: string | null; key_id?: string | null; wall_ms?: number },
 ) {
   const registration = {
+    ...REGISTRATION,
     instance_id,
-    instance_name: instance_id,
-    agent_ids: ['a'],
-    webhook_url: 'http://127.0.0.1:9/',
-    webhook_headers: undefined,
-    webhook_secret: undefined,
-    new_secret: SECRET,
-    success_statuses: undefined,
     lease_until: WALL + 10_000,
     token_digest: token,
     owner_key_id: key_id,
@@ -115,20 +109,7 @@ for (const engine of ENGINES) {
       await createKey(store, 'key');
       for (const id of ['a', 'b']) await subscribe(store, id, { token: 'first of key' });
       await subscribe(store, 'other', { token: 'first of admin', key_id: 'admin' });
-      await store.instances.register(
-        {
-          instance_id: 'agent',
-          instance_name: 'x',
-          agent_ids: ['a'],
-          webhook_url: 'http://127.0.0.1:9/',
-          webhook_headers: undefined,
-          webhook_secret: undefined,
-          new_secret: SECRET,
-          success_statuses: undefined,
-          owner_key_id: 'key',
-        },
-        WALL,
-      );
+      await store.instances.register({ ...REGISTRATION, instance_id: 'agent', owner_key_id: 'key' }, WALL);
       const leases = () => Promise.all(['a', 'b', 'c', 'other', 'agent'].map((id) => leaseOf(store, id)));
       await store.api_keys.rotate('key', 'second', 1_000, WALL + 100);
       assert.deepEqual(await leases(), [1_100, 1_100, undefined, 10_000, null]);

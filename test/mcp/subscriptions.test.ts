@@ -565,6 +565,17 @@ describe('a subscription', () => {
   });
 });
 
+/** A caller whose service does what the methods of this client do. */
+function callerOf(client: object): Caller {
+  return new Caller({
+    client: client as ConvokeClient,
+    signal: new AbortController().signal,
+    hasRoom: async () => {},
+    onAnswered: () => {},
+    onUnsettled: () => assert.fail(),
+  });
+}
+
 for (const fails of ['the first', 'the second']) {
   test(`of two first calls at once, ${fails} cannot join the meeting, and the subscription of the other one stays`, async () => {
     const missing = new ConvokeError('instance_does_not_exist', 'missing');
@@ -582,13 +593,7 @@ for (const fails of ['the first', 'the second']) {
         joinMeeting: async () => (name === fails ? Promise.reject(new Error(name)) : {}),
         deleteInstance: async () => void (exists = false),
       };
-      const caller = new Caller({
-        client: client as unknown as ConvokeClient,
-        signal: new AbortController().signal,
-        hasRoom: async () => {},
-        onAnswered: () => {},
-        onUnsettled: () => assert.fail(),
-      });
+      const caller = callerOf(client);
       const delivery = { mode: 'webhook', url: 'http://127.0.0.1:1/', secret: SECRETS[0] };
       return subscribe(caller, { name: NAME, arguments: { meeting_id: 'm' }, delivery } as const);
     };
@@ -612,13 +617,7 @@ test('a renewal gives the cursor of the client back when the search for events t
       joinMeeting: async () => ({}),
       listDeliveries: async () => ({ data: [], next_cursor }),
     };
-    const caller = new Caller({
-      client: client as unknown as ConvokeClient,
-      signal: new AbortController().signal,
-      hasRoom: async () => {},
-      onAnswered: () => {},
-      onUnsettled: () => assert.fail(),
-    });
+    const caller = callerOf(client);
     const delivery = { mode: 'webhook', url: 'http://127.0.0.1:1/', secret: SECRETS[0] };
     const params = { name: NAME, arguments: { meeting_id: 'm' }, delivery, cursor: '3' } as const;
     return (await subscribe(caller, params)).cursor;

@@ -4,17 +4,8 @@ import { describe, test } from 'node:test';
 import type { Recovery } from '../../src/store/contract/deliveries.ts';
 import type { Store } from '../../src/store/store.ts';
 import { ENGINES } from '../support/engines.ts';
-import { SECRET } from '../support/node.ts';
+import { REGISTRATION } from '../support/node.ts';
 
-const REGISTRATION = {
-  instance_name: 'n',
-  agent_ids: ['a'],
-  webhook_url: 'http://127.0.0.1:9/',
-  webhook_headers: undefined,
-  webhook_secret: undefined,
-  new_secret: SECRET,
-  success_statuses: undefined,
-};
 const EVER = { since_ms: 0, until_ms: 1e9 };
 const NEVER_EXPIRES = 1e12;
 

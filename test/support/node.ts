@@ -37,6 +37,17 @@ export const HOUR = 60 * MINUTE;
 
 export const SECRET = `whsec_${Buffer.alloc(32, 7).toString('base64')}`;
 
+/** A registration with a webhook. It lacks the id. */
+export const REGISTRATION = {
+  instance_name: 'n',
+  agent_ids: ['a'],
+  webhook_url: 'http://127.0.0.1:9/',
+  webhook_headers: undefined,
+  webhook_secret: undefined,
+  new_secret: SECRET,
+  success_statuses: undefined,
+};
+
 export const SETTINGS: EngineSettings & { expire_after_ms: number } = {
   retry_schedule_ms: [10 * SECOND, 30 * SECOND, 2 * MINUTE, 10 * MINUTE, 30 * MINUTE],
   expire_after_ms: 72 * HOUR,
