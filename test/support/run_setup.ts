@@ -2,6 +2,7 @@
 import { resolve } from 'node:path';
 import { bundlePackages, bundleThreads } from '../../scripts/bundle.ts';
 import { BUNDLED, type Bundled } from './bundled.ts';
+import { keepFilesInMemory } from './memory_files.ts';
 import { serveAllFiles } from './postgres.ts';
 
 const CACHE = resolve(import.meta.dirname, '../../node_modules/.cache');
@@ -9,6 +10,7 @@ const CACHE = resolve(import.meta.dirname, '../../node_modules/.cache');
 let stop: () => Promise<void> = async () => {};
 
 export async function globalSetup(): Promise<void> {
+  keepFilesInMemory();
   // Each file is a process that loads the service. A cache of compiled code saves a third of its time.
   process.env['NODE_COMPILE_CACHE'] ??= resolve(CACHE, 'compiled');
   const bundled: Bundled = {
