@@ -169,6 +169,20 @@ test('the delay of an event loop without work is far from what raises its alert,
   await until('a look that is hardly late', least, (seconds) => seconds > 0 && seconds < 0.05);
 });
 
+test('two requests for the metrics that follow at once both show delays of the event loop that are possible', async () => {
+  const metrics = serviceMetrics({ countPending: async () => 0, oldestPending: async () => null });
+  for (const { text } of [await metrics.text(), await metrics.text()]) {
+    const lags = [...text.matchAll(/^convoke_nodejs_eventloop_lag_(?:.+_)?seconds (.*)$/gm)].map(([, value]) =>
+      Number(value),
+    );
+    assert.equal(lags.length, 8);
+    assert.ok(
+      lags.every((seconds) => seconds >= 0 && seconds < 60),
+      lags.join(),
+    );
+  }
+});
+
 test('a series that an alert counts begins with 0: Prometheus sees no increase in a series that begins with its first event', async () => {
   const metrics = serviceMetrics({ countPending: async () => 0, oldestPending: async () => null });
   const { text } = await metrics.text();
