@@ -121,6 +121,39 @@ describe('a task that works', () => {
     assert.deepEqual([answer.outcome, answer.status_code], ['bad_status', 404]);
   });
 
+  for (const [what, body] of [
+    ['has an error of its own', { error: { code: -32_603, message: 'the store is locked' } }],
+    ['answers with something else', { result: {} }],
+  ] as const) {
+    test(`is looked for again when its agent ${what}, with the status 200 of JSON-RPC`, async () => {
+      const responses = [working, body, done].map((result) => responded(result === body ? body : { result }));
+      const methods: string[] = [];
+      const answer = await ask({
+        name: 'a2a',
+        options: { protocol: '1.0-jsonrpc' },
+        exchange: (request) => {
+          methods.push((JSON.parse(request.body) as { method: string }).method);
+          return responses.shift() as Exchanged;
+        },
+        pause: async () => true,
+      });
+      assert.deepEqual([answer.outcome, answer.answered[0]?.body], ['ok', '{"replies":["Sunshine"]}'], answer.detail);
+      assert.deepEqual(methods, ['SendMessage', 'GetTask', 'GetTask']);
+    });
+  }
+
+  test('that its agent does not know any more, as JSON-RPC says it, fails the attempt', async () => {
+    const gone = { error: { code: -32_001, message: 'Task not found' } };
+    const responses = [responded({ result: working }), responded(gone)];
+    const answer = await ask({
+      name: 'a2a',
+      options: { protocol: '1.0-jsonrpc' },
+      exchange: () => responses.shift() as Exchanged,
+      pause: async () => true,
+    });
+    assert.equal(answer.outcome, 'bad_status');
+  });
+
   test('whose agent is away until the time is over is not sent again', async () => {
     const responses = [responded(working), failing(503)];
     const left = [true, false];

@@ -25,6 +25,9 @@ const A2A_JSON = 'application/a2a+json';
 /** The pause between two requests for the state of a task that is not finished. */
 const LOOK_MS = 1_000;
 
+/** The code of an error of JSON-RPC that means the same as a 404. */
+const TASK_NOT_FOUND = -32_001;
+
 /** The methods of JSON-RPC. */
 const METHODS = {
   '1.0-jsonrpc': { send: 'SendMessage', get: 'GetTask' },
@@ -56,7 +59,10 @@ export const a2a: Runtime = {
     if (!isSuccess(response)) return failed(response);
     const body = jsonOf(response.body);
     const error = at(body, 'error', 'message');
-    if (typeof error === 'string') return notUnderstood(`it refused the message: ${whyOf(error)}`);
+    if (at(body, 'error', 'code') === TASK_NOT_FOUND) {
+      return { kind: 'failed', outcome: 'bad_status', detail: 'answered that it does not know the task any more' };
+    }
+    if (typeof error === 'string') return notUnderstood(`it refused the request: ${whyOf(error)}`);
     const protocol = protocolOf(options);
     const result = protocol === '1.0' ? body : at(body, 'result');
     const no_reply = textOption(options, 'no_reply', NO_REPLY);
