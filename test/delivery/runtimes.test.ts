@@ -522,4 +522,29 @@ describe('what is kept of the response of a runtime', () => {
     const { attempts } = await service.attempted(await service.send(m, { content: 'Hello' }));
     assert.match(attempts[0]?.detail ?? '', /no such credential: \[hidden\]/);
   });
+
+  test('is the beginning of a long reason, without a part of the credential where it is cut', async (t) => {
+    const m = service.name('meeting');
+    await service.member(t, m, {
+      agent_ids: ['lena'],
+      behaviour: ({ headers }) => ({
+        body: JSON.stringify({ error: { message: `${'x'.repeat(180)} ${headers.authorization}` } }),
+      }),
+      registration: { runtime: 'a2a', ...ECHO },
+    });
+    const { attempts } = await service.attempted(await service.send(m, { content: 'Hello' }));
+    assert.match(attempts[0]?.detail ?? '', /: x{180} …$/);
+  });
+
+  test('is a reason that is text, also when half a character is at the cut', async (t) => {
+    const m = service.name('meeting');
+    await service.member(t, m, {
+      agent_ids: ['lena'],
+      behaviour: { body: JSON.stringify({ error: { message: `${'x'.repeat(199)}😀 and more` } }) },
+      registration: { runtime: 'a2a', ...ECHO },
+    });
+    const { attempts } = await service.attempted(await service.send(m, { content: 'Hello' }));
+    const { detail = '' } = attempts[0] ?? {};
+    assert.ok(/: x{199}/.test(detail) && detail.isWellFormed(), JSON.stringify(detail));
+  });
 });

@@ -1,6 +1,7 @@
 import { parseExactly } from '../../domain/exact_json.ts';
 import type { Asked, PastMessage, RuntimeRequest } from '../../domain/runtimes/runtime.ts';
 import { runtimeOf, type RuntimeSettings, TIMEOUT_S } from '../../domain/runtimes/runtimes.ts';
+import { CUT } from '../../domain/runtimes/words.ts';
 import { traceHeadersIn } from '../../domain/trace_context.ts';
 import { WEBHOOK_URL_BYTES_MAX } from '../../domain/webhook_url.ts';
 import type { MessageStore } from '../../store/contract/messages.ts';
@@ -101,7 +102,7 @@ export class RuntimeTransport implements Transport {
         ...result,
         // The detail may contain secrets. It may be a text of the runtime, and the runtime knows the secrets in the
         // request, such as the token for replies.
-        detail: withoutSecrets(detail, { ...push.headers, ...way.headers }, false),
+        detail: detailWithoutSecrets(detail, { ...push.headers, ...way.headers }),
         response_excerpt: withoutSecrets(excerpt, push.headers, excerpt.length === RESPONSE_EXCERPT_CHARS_MAX),
         stages: [],
         duration_ms: clock.now() - started_at,
@@ -223,6 +224,12 @@ export class RuntimeTransport implements Transport {
     this.handOver(() => true);
     await this.#parts.webhook.close();
   }
+}
+
+/** A part of a secret may stand where a text of the runtime was cut. */
+function detailWithoutSecrets(detail: string, headers: Record<string, string>): string {
+  const pieces = detail.split(CUT);
+  return pieces.map((piece, i) => withoutSecrets(piece, headers, i < pieces.length - 1)).join(CUT);
 }
 
 const NO_TIME_LEFT: Exchanged = {

@@ -1,12 +1,21 @@
 import { numberOption } from './options.ts';
 import { promptOf } from './prompt.ts';
 import type { Meaning, Probed, Runtime, RuntimeRequest, RuntimeResponse } from './runtime.ts';
-import { adviceForProbe, at, failed, HISTORY_OPTION, isSuccess, jsonOf, JSON_HEADERS, notUnderstood } from './words.ts';
+import {
+  adviceForProbe,
+  at,
+  failed,
+  HISTORY_OPTION,
+  isSuccess,
+  jsonOf,
+  JSON_HEADERS,
+  notUnderstood,
+  whyOf,
+} from './words.ts';
 
 const EVENT_TYPE = 'new_message';
 /** The event of a webhook test. A route that filters events refuses it, and runs no agent. */
 const PROBE_EVENT_TYPE = 'webhook_test';
-const WHY_CHARS_MAX = 200;
 
 /**
  * A route of the webhook gateway of Hermes. The gateway responds before the agent runs. So the agent answers later,
@@ -75,8 +84,7 @@ function eventOf(
 }
 
 function whyIgnored(body: unknown): string {
-  const why = at(body, 'reason') ?? at(body, 'event');
-  return typeof why === 'string' ? why.slice(0, WHY_CHARS_MAX) : 'it does not say why';
+  return whyOf(at(body, 'reason') ?? at(body, 'event'));
 }
 
 function readProbe(response: RuntimeResponse): Probed {

@@ -11,6 +11,7 @@ import {
   jsonOf,
   JSON_HEADERS,
   notUnderstood,
+  shortened,
   whyOf,
 } from './words.ts';
 
@@ -23,7 +24,6 @@ const KEY_PREFIX = 'hook:convoke:';
  * allowed.
  */
 const PROBE_KEY = 'webhook-test:convoke';
-const WHY_CHARS_MAX = 200;
 
 /**
  * The hooks of an OpenClaw gateway. The response to a hook never has the text of the agent, so the agent answers with a
@@ -81,7 +81,7 @@ export const openclaw: Runtime = {
     if (typeof status !== 'string' || status === 'ok') return { kind: 'answered', answers: [] };
     // The agent has run. A retry would not help: the gateway would give the same result for the same request.
     const run_id = whyOf(at(body, 'runId'));
-    const note = `the run of the agent ended as ${status.slice(0, WHY_CHARS_MAX)}; the log of OpenClaw says why, at run ${run_id}`;
+    const note = `the run of the agent ended as ${shortened(status)}; the log of OpenClaw says why, at run ${run_id}`;
     return { kind: 'answered', answers: [], note };
   },
   probeOf: (options, base_url, agents) => ({
@@ -126,12 +126,12 @@ function keyPart(id: string): string {
 
 function errorIn({ body }: RuntimeResponse): string {
   const error = at(jsonOf(body), 'error');
-  return typeof error === 'string' ? error.slice(0, WHY_CHARS_MAX) : '';
+  return typeof error === 'string' ? error : '';
 }
 
 function whyRefused(response: RuntimeResponse): { detail?: string } {
   const error = errorIn(response);
-  return error === '' ? {} : { detail: `answered ${response.status_code}: ${error}` };
+  return error === '' ? {} : { detail: `answered ${response.status_code}: ${shortened(error)}` };
 }
 
 const WRONG = {
@@ -155,14 +155,16 @@ function readProbe(response: RuntimeResponse, options: Options): Probed {
   if (prefixes !== undefined) {
     const is_allowed = prefixes.split(', ').some((prefix) => KEY_PREFIX.startsWith(prefix));
     if (is_allowed || !isPersistent(options)) return right;
-    return wrong(`hooks.allowedSessionKeyPrefixes of OpenClaw has ${prefixes}; add "${KEY_PREFIX}" to it.`);
+    return wrong(`hooks.allowedSessionKeyPrefixes of OpenClaw has ${shortened(prefixes)}; add "${KEY_PREFIX}" to it.`);
   }
   if (/allowRequestSessionKey|allowedSessionKeyPrefixes/.test(error)) {
     return isPersistent(options) ? wrong(`OpenClaw keeps no session for each meeting: ${HOW_TO_ALLOW}.`) : right;
   }
   if (error.includes('allowedAgentIds')) return wrong('Add the agent to hooks.allowedAgentIds of OpenClaw.');
   if (/agentId/.test(error)) {
-    return wrong(`OpenClaw says: ${error}. Set runtime_options.agent to an agent in agents.list of OpenClaw.`);
+    return wrong(
+      `OpenClaw says: ${shortened(error)}. Set runtime_options.agent to an agent in agents.list of OpenClaw.`,
+    );
   }
-  return wrong(`400: OpenClaw says: ${error}.`);
+  return wrong(`400: OpenClaw says: ${shortened(error)}.`);
 }

@@ -98,10 +98,17 @@ export function notUnderstood(what: string): Meaning {
 }
 
 const WHY_CHARS_MAX = 200;
+/** The end of a text that was cut: a part of a secret may stand before it. */
+export const CUT = '…';
 
 /** The reason that a runtime gives for its failure, for the stored attempt. */
 export function whyOf(reason: unknown): string {
-  return typeof reason === 'string' && reason !== '' ? reason.slice(0, WHY_CHARS_MAX) : 'it does not say why';
+  return typeof reason === 'string' && reason !== '' ? shortened(reason) : 'it does not say why';
+}
+
+/** The beginning of a text of a runtime. */
+export function shortened(text: string): string {
+  return (text.length > WHY_CHARS_MAX ? text.slice(0, WHY_CHARS_MAX) + CUT : text).toWellFormed();
 }
 
 /** Whether the status is 2xx. */
