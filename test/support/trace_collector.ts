@@ -64,6 +64,8 @@ export class TraceCollector {
   /** The requests without a response, while `hangs` is true. */
   readonly hanging: ServerResponse[] = [];
   hangs = false;
+  /** The body of a 401 with which each request is refused; null: requests are taken. */
+  refusal: string | null = null;
   readonly #server: Server;
 
   private constructor() {
@@ -71,6 +73,7 @@ export class TraceCollector {
       void buffer(request).then((body) => {
         this.requests.push({ ...request.headers, path: request.url });
         if (this.hangs) return void this.hanging.push(response);
+        if (this.refusal !== null) return void response.writeHead(401).end(this.refusal);
         this.spans.push(...spansIn(body));
         response.writeHead(200, { 'content-type': 'application/x-protobuf' }).end();
       });

@@ -363,6 +363,20 @@ describe('a collector that takes nothing', () => {
     assert.equal(service.log.at(-1)?.msg, 'the last spans were not sent to the collector');
   });
 
+  test('because it refuses them has the beginning of its response in the log, however long the response is', async (t) => {
+    const { service, collector } = await traced(t);
+    collector.refusal = `not today: ${'x'.repeat(1 << 20)}`;
+    await send(service, 'm', { traceparent });
+    const [line] = await until(
+      'the log',
+      () => service.log.filter(({ msg }) => msg === 'OpenTelemetry could not send all traces'),
+      ({ length }) => length > 0,
+    );
+    const { why } = line as { why?: unknown };
+    assert.match(String(why), /Unauthorized.*not today/);
+    assert.ok(String(why).length <= 1_000);
+  });
+
   test('because it is not there is named in the log, and messages are pushed', async (t) => {
     const { service, collector } = await traced(t);
     collector.close();

@@ -113,10 +113,15 @@ function samplerOf({ is_parent_based, ratio }: Sampling): Sampler {
   return is_parent_based ? new ParentBasedSampler({ root }) : root;
 }
 
+/** The most characters of a report: it may have the whole response of the collector, which may be megabytes. */
+const WHY_CHARS_MAX = 1_000;
+
 /** Logs the reports of the SDK: exports that failed, and spans that were dropped. */
 function logOf(log: Log) {
   const text = 'OpenTelemetry could not send all traces';
-  const fieldsOf = (message: string, details: unknown[]) => ({ why: [message, ...details].map(String).join(' ') });
+  const fieldsOf = (message: string, details: unknown[]) => ({
+    why: [message, ...details].map(String).join(' ').slice(0, WHY_CHARS_MAX),
+  });
   return {
     error: (message: string, ...details: unknown[]) => log.warn(fieldsOf(message, details), text),
     warn: (message: string, ...details: unknown[]) => log.warn(fieldsOf(message, details), text),
