@@ -27,8 +27,8 @@ export interface DeliveryLogParts {
 
 /**
  * Each failed attempt has a line. The line is a warning, or has level debug when the instance is down after the
- * attempt. The summary counts all failed attempts. A success has a line at level debug. No line holds a message or a
- * secret.
+ * attempt. The summary counts all failed attempts. A success has a line at level debug. No line holds a
+ * secret. A line holds a message only when a runtime repeats it in the reason for its failure.
  */
 export class DeliveryLog {
   readonly #parts: DeliveryLogParts;
