@@ -182,6 +182,8 @@ describe('template', () => {
       { body: { a: '{{mesage.content}}' } },
       { body, path: 'http://elsewhere/' },
       { body, path: '/a b' },
+      // What follows it is not sent.
+      { body, path: '/a#{{text}}' },
       { body, headers: { host: 'x' } },
       { body, headers: { 'content-length': '1' } },
       // With this one no request can be made.

@@ -70,9 +70,9 @@ export const template: Runtime = {
     path: {
       type: 'json',
       check: (value) =>
-        typeof value === 'string' && value.length <= 1_000 && /^[/?][\x21-\x7e]*$/.test(value)
+        typeof value === 'string' && value.length <= 1_000 && /^[/?][\x21\x22\x24-\x7e]*$/.test(value)
           ? (unknownPlace(value) ?? tooLong(value))
-          : 'must begin with / or ?, and be at most 1000 characters of ASCII without spaces',
+          : 'must begin with / or ?, and be at most 1000 characters of ASCII without spaces and #',
       says: 'added to the address; {{…}} in it is percent-encoded',
     },
     headers: { type: 'json', check: wrongWithHeaders, says: 'further headers; {{…}} in them is percent-encoded' },
