@@ -3,6 +3,9 @@
  * what this process keeps in memory.
  */
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { describe, test } from 'node:test';
 import {
   ConvokeError,
@@ -13,6 +16,7 @@ import {
   type SentMessage,
 } from '@convoke/sdk';
 import { LocalAgents } from '../../src/cli/program/commands/connect/local_agents.ts';
+import { LocalRuntime } from '../../src/cli/program/commands/connect/local_runtime.ts';
 import { LocalHistory } from '../../src/cli/program/commands/connect/local_history.ts';
 import type { RuntimeSettings } from '../../src/domain/runtimes/runtimes.ts';
 
@@ -57,6 +61,7 @@ function agentsOf(
     },
   };
   const local = {
+    headers: {},
     send: async ({ body }: { body: string }): Promise<PushResult> => {
       requests.push(body);
       const given = typeof answer === 'function' ? answer(body) : answer;
@@ -235,3 +240,28 @@ describe('the answers of the agents', () => {
     assert.deepEqual(replies.map(({ from_agent }) => from_agent).toSorted(), AGENTS);
   });
 });
+
+for (const [what, status, said] of [
+  ['its error', 401, (secret: string) => `no such token: ${secret}`],
+  ['its reason for a refusal', 200, (secret: string) => JSON.stringify({ error: { message: `no token: ${secret}` } })],
+  [
+    'a reason that is cut',
+    200,
+    (secret: string) => JSON.stringify({ error: { message: `${'x'.repeat(180)} ${secret}` } }),
+  ],
+] as const) {
+  test(`a credential that the runtime repeats in ${what} stays on this machine`, async (t) => {
+    const server = createServer((request, response) => {
+      response.writeHead(status).end(said(String(request.headers.authorization)));
+    }).listen(0, '127.0.0.1');
+    t.after(() => server.close());
+    await once(server, 'listening');
+    const to = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+    const runtime = new LocalRuntime(new URL(to), { authorization: 'Bearer the-secret-of-this-machine' });
+    const client = {} as ConstructorParameters<typeof LocalAgents>[0];
+    const agents = new LocalAgents(client, runtime, { name: 'a2a', options: {} }, to);
+    const result = JSON.stringify(await agents.post(pushOf(1, 'Hello', ['lena'])));
+    assert.match(result, /no such token|no token|x{180}/, 'control');
+    assert.doesNotMatch(result, /Bearer|the-secret/);
+  });
+}

@@ -1,7 +1,6 @@
 import { parseExactly } from '../../domain/exact_json.ts';
 import type { Asked, PastMessage, RuntimeRequest } from '../../domain/runtimes/runtime.ts';
 import { runtimeOf, type RuntimeSettings, TIMEOUT_S } from '../../domain/runtimes/runtimes.ts';
-import { CUT } from '../../domain/runtimes/words.ts';
 import { traceHeadersIn } from '../../domain/trace_context.ts';
 import { WEBHOOK_URL_BYTES_MAX } from '../../domain/webhook_url.ts';
 import type { MessageStore } from '../../store/contract/messages.ts';
@@ -13,6 +12,7 @@ import { signatureOf } from './signature_of.ts';
 import type { Push, PushResult, Transport, Way } from '../transport/transport.ts';
 import type { WebhookTransport } from '../transport/webhook_transport.ts';
 import { askedOf } from './asked.ts';
+import { detailWithoutSecrets } from './detail.ts';
 import { type AnswersOfPush, KeptAnswers } from './kept_answers.ts';
 import { LongAttempts } from './long_attempts.ts';
 import { type Exchanged, exchangedOf } from './exchanged.ts';
@@ -100,8 +100,6 @@ export class RuntimeTransport implements Transport {
       const { excerpt, detail, ...result } = answer;
       return {
         ...result,
-        // The detail may contain secrets. It may be a text of the runtime, and the runtime knows the secrets in the
-        // request, such as the token for replies.
         detail: detailWithoutSecrets(detail, { ...push.headers, ...way.headers }),
         response_excerpt: withoutSecrets(excerpt, push.headers, excerpt.length === RESPONSE_EXCERPT_CHARS_MAX),
         stages: [],
@@ -224,12 +222,6 @@ export class RuntimeTransport implements Transport {
     this.handOver(() => true);
     await this.#parts.webhook.close();
   }
-}
-
-/** A part of a secret may stand where a text of the runtime was cut. */
-function detailWithoutSecrets(detail: string, headers: Record<string, string>): string {
-  const pieces = detail.split(CUT);
-  return pieces.map((piece, i) => withoutSecrets(piece, headers, i < pieces.length - 1)).join(CUT);
 }
 
 const NO_TIME_LEFT: Exchanged = {

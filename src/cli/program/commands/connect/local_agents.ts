@@ -3,6 +3,7 @@ import { type ConvokeClient, ConvokeError, type PushInHand, type PushResult } fr
 import { askedOf } from '../../../../delivery/runtimes/asked.ts';
 import type { Exchanged } from '../../../../delivery/runtimes/exchanged.ts';
 import { askRuntime, type RuntimeAnswer } from '../../../../delivery/runtimes/ask_runtime.ts';
+import { detailWithoutSecrets } from '../../../../delivery/runtimes/detail.ts';
 import { KeptAnswers } from '../../../../delivery/runtimes/kept_answers.ts';
 import type { AnsweredPart } from '../../../../delivery/transport/transport.ts';
 import { parseExactly } from '../../../../domain/exact_json.ts';
@@ -33,7 +34,7 @@ interface KeptPart extends AnsweredPart {
 /** The agents of a runtime on this machine. Requests to them have the shape of the runtime. */
 export class LocalAgents {
   readonly #client: Pick<ConvokeClient, 'listRawMessages' | 'sendReply'>;
-  readonly #local: Pick<LocalRuntime, 'send'>;
+  readonly #local: Pick<LocalRuntime, 'send' | 'headers'>;
   readonly #settings: RuntimeSettings;
   readonly #base_url: string;
   /** The answers of agents, for pushes that are not complete yet. */
@@ -43,7 +44,7 @@ export class LocalAgents {
 
   constructor(
     client: Pick<ConvokeClient, 'listRawMessages' | 'sendReply'>,
-    local: Pick<LocalRuntime, 'send'>,
+    local: Pick<LocalRuntime, 'send' | 'headers'>,
     settings: RuntimeSettings,
     base_url: string,
   ) {
@@ -80,7 +81,9 @@ export class LocalAgents {
     const in_doubt = answered.find((part) => part.in_doubt !== undefined)?.in_doubt;
     if (answer.outcome !== 'ok' || in_doubt !== undefined) {
       this.#keep(push.delivery_id, answered);
-      return answer.outcome === 'ok' ? { not_reached: `an answer could not be sent: ${in_doubt}` } : failureOf(answer);
+      return answer.outcome === 'ok'
+        ? { not_reached: `an answer could not be sent: ${in_doubt}` }
+        : failureOf({ ...answer, detail: detailWithoutSecrets(answer.detail, this.#local.headers) });
     }
     this.#answered.delete(push.delivery_id);
     return { status_code: 200, body: repliesOf(answered, push.target_agents.length) };

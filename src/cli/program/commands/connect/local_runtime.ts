@@ -6,6 +6,7 @@ import type { Duplex } from 'node:stream';
 import { setTimeout as pause } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
 import type { PushInHand, PushResult } from '@convoke/sdk';
+import { withoutSecrets } from '../../../../delivery/transport/push.ts';
 import type { RuntimeRequest } from '../../../../domain/runtimes/runtime.ts';
 import { http } from '../../../../node_http.ts';
 
@@ -32,12 +33,13 @@ export type LocalResponse = PushResult & {
 /** The agent runtime on this machine, as an HTTP receiver. */
 export class LocalRuntime {
   readonly #to: URL;
-  readonly #headers: Record<string, string>;
+  /** The headers of this machine. Their values stay on it. */
+  readonly headers: Readonly<Record<string, string>>;
   #is_reached = true;
 
   constructor(to: URL, headers: Record<string, string>) {
     this.#to = to;
-    this.#headers = headers;
+    this.headers = headers;
   }
 
   /**
@@ -74,7 +76,7 @@ export class LocalRuntime {
   ): Promise<LocalResponse> {
     const body = Buffer.from(text);
     const length = body.length > 0 ? { 'content-length': body.length } : {};
-    const headers = { ...given, ...this.#headers, ...length };
+    const headers = { ...given, ...this.headers, ...length };
     const to = new URL(url);
     const request = to.protocol === 'https:' ? httpsRequest : http.request;
     const outgoing = request(to, { method, agent: false, headers, signal });
@@ -88,7 +90,7 @@ export class LocalRuntime {
         const what = `the runtime answered ${status}; a result has a status from ${STATUS_MIN} to ${STATUS_MAX}`;
         return { status_code: 502, body: `${this.#to.origin}: ${what}` };
       }
-      return await resultOf(response, bodyMs(), bytes_max);
+      return this.#withoutSecrets(await resultOf(response, bodyMs(), bytes_max));
     } catch (error) {
       const why = reasonOf(error);
       if (!connection.is_made) {
@@ -102,6 +104,12 @@ export class LocalRuntime {
       clearTimeout(connection.timer);
       outgoing.destroy();
     }
+  }
+
+  /** A success is the answer of an agent, and stays as it is. Any other body is for people, and goes to the service. */
+  #withoutSecrets(result: LocalResponse): LocalResponse {
+    if (!('status_code' in result) || result.body === undefined || result.status_code < 300) return result;
+    return { ...result, body: withoutSecrets(result.body, this.headers, result.is_cut === true) };
   }
 
   /** Whether something listened at the last push. */
