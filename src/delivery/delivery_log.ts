@@ -124,11 +124,12 @@ export class DeliveryLog {
 
 function lineOf(event: AttemptEvent): object {
   const {
-    attempt: { response_excerpt: _, ...attempt },
+    // An instance may have a thousand agents: their names in one line would use up the room of other lines.
+    attempt: { response_excerpt: _, answered_agents, ...attempt },
     accepted_at: __,
     health_before: ___,
     health_after: ____,
     ...delivery
   } = event;
-  return { ...delivery, ...attempt };
+  return { ...delivery, ...attempt, ...(answered_agents !== undefined && { agents_answered: answered_agents.length }) };
 }

@@ -548,3 +548,21 @@ describe('what is kept of the response of a runtime', () => {
     assert.ok(/: x{199}/.test(detail) && detail.isWellFormed(), JSON.stringify(detail));
   });
 });
+
+test('the log line of a failed push has the number of the agents that answered, and not all their names', async (t) => {
+  const m = service.name('meeting');
+  const agent_ids = Array.from({ length: 300 }, (_, i) => `agent-${i}-${'x'.repeat(100)}`);
+  await service.member(t, m, {
+    agent_ids,
+    behaviour: ({ text }) => ({ status: text.includes('agent-7-') ? 500 : 200, body: '{}' }),
+    registration: {
+      runtime: 'template',
+      runtime_options: { body: { agent: '{{agent_id}}' }, each_agent: true },
+    },
+  });
+  const sent = await service.send(m, { content: 'Hello' });
+  const { delivery_id } = await service.attempted(sent);
+  const line = service.logOf({ delivery_id }).find(({ msg }) => msg === 'push failed');
+  assert.equal(line?.['agents_answered'], 299);
+  assert.ok(JSON.stringify(line).length < 2_000, JSON.stringify(line).slice(0, 2_000));
+});
