@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from conftest import Service, enter, said, until
+from conftest import DEADLINE_S, Service, enter, said, until
 
 from convoke_agents import AsyncConvokeClient, ConvokeClient, ConvokeError, PushInHand
 from convoke_agents.backoff import Backoff
@@ -225,6 +227,31 @@ def test_stopped_before_it_began_it_gives_nothing(client: ConvokeClient) -> None
     pulling = client.pull("stopped")
     pulling.stop()
     assert list(pulling) == []
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        "pushes = client.pull(name)\nnext(pushes)",
+        "def run():\n    pushes = client.pull(name)\n    for push in pushes:\n        raise ValueError\nrun()",
+        "events = client.stream_events(on_connection=lambda *_: client.send_message(name, {}))\nnext(events)",
+        "begun = threading.Event()\npushes = client.pull(name, on_connection=lambda *_: begun.set())\n"
+        "threading.Thread(target=list, args=[pushes], daemon=True).start()\nbegun.wait()",
+    ],
+    ids=["in-a-variable", "raises", "feed", "in-a-thread"],
+)
+def test_a_program_ends_although_it_has_not_left_an_iteration(
+    client: ConvokeClient, request: pytest.FixtureRequest, ends: str
+) -> None:
+    name = f"exit-{request.node.callspec.id}"
+    enter(client, name, name)
+    client.send_message(name, {"content": "question"})
+    begin = "import sys, threading\nfrom convoke_agents import ConvokeClient\n_, url, name = sys.argv\n"
+    program = f"{begin}client = ConvokeClient(url)\n{ends}\n"
+    done = subprocess.run(
+        [sys.executable, "-c", program, client.base_url, name], timeout=DEADLINE_S, capture_output=True, text=True
+    )
+    assert ("ValueError" in done.stderr) == (done.returncode == 1) == ("raise" in ends), done.stderr
 
 
 def test_pauses_stay_short_while_nothing_is_there_and_grow_while_it_is_busy() -> None:

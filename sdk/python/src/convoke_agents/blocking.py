@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, TypeVar
+from weakref import WeakSet
 
 from convoke_agents.pull import AsyncPulling, PushInHand
 
 T = TypeVar("T")
 _END: Final = object()
+_open: WeakSet[Generator[Any, None, None]] = WeakSet()
+
+
+@atexit.register
+def _close_open() -> None:
+    """A program may end while a variable holds an iterator. After this, Python runs no daemon thread, and the end of the
+    iterator would wait for one for ever."""
+    for each in list(_open):
+        # A thread of the program waits for an item of this iterator.
+        with suppress(ValueError):
+            each.close()
 
 
 class _LoopThread:
@@ -63,6 +77,12 @@ class _LoopThread:
 
 def blocking(make: Callable[[], AsyncGenerator[T, None]]) -> Generator[T, None, None]:
     """The items of an async generator, one by one as the caller takes them."""
+    items = _items(make)
+    _open.add(items)
+    return items
+
+
+def _items(make: Callable[[], AsyncGenerator[T, None]]) -> Generator[T, None, None]:
     with _LoopThread() as thread:
 
         async def begin() -> AsyncGenerator[T, None]:
