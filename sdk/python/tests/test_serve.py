@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -149,6 +150,21 @@ async def test_an_agent_that_raises_runs_again_and_what_it_raised_is_reported(
     ]
 
 
+async def test_an_agent_that_raises_stop_iteration_is_reported_too(service: Service, client: ConvokeClient) -> None:
+    errors: list[BaseException] = []
+
+    def agent(_: Push) -> Answer:
+        return next(iter(()))
+
+    async with served(
+        agent, service.url, agent_id="iterates", meetings=["iterates"], on_error=lambda error, _: errors.append(error)
+    ):
+        await away(joined, client, "iterates")
+        client.send_message("iterates", {"content": "question"})
+        await away(until, "the report", lambda: errors)
+    assert [type(error.__cause__) for error in errors] == [StopIteration]
+
+
 async def test_an_agent_that_awaits_a_cancelled_task_runs_again_and_that_is_reported(
     service: Service, client: ConvokeClient
 ) -> None:
@@ -240,6 +256,50 @@ async def test_it_waits_while_something_else_responds_in_place_of_convoke_and_sa
         server.shutdown()
     (line,) = [record.getMessage() for record in caplog.records]
     assert re.match(r"reconnecting: unexpected_response \(404\): .* is no response of Convoke; check base_url", line)
+
+
+class Busy(BaseHTTPRequestHandler):
+    """Asks for a pause of a minute, or does not respond at all."""
+
+    is_silent: bool
+    asked: threading.Event
+    may_end: threading.Event
+
+    def do_POST(self) -> None:
+        self.asked.set()
+        if self.is_silent:
+            self.may_end.wait()
+        text = b'{"type": "t", "title": "t", "status": 503, "detail": "Later.", "code": "overloaded"}'
+        self.send_response(503)
+        self.send_header("retry-after", "20")
+        self.send_header("content-length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("is_silent", [True, False], ids=["silent", "overloaded"])
+async def test_what_waits_for_a_busy_service_ends_at_once(is_silent: bool) -> None:
+    codes: list[str] = []
+    asked, may_end = threading.Event(), threading.Event()
+    handler = type("Handler", (Busy,), {"is_silent": is_silent, "asked": asked, "may_end": may_end})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        async with served(lambda _: None, url, agent_id="busy", on_connection=noted(codes)):
+            assert await away(asked.wait, DEADLINE_S)
+            await away(until, "the response, if there is one", lambda: is_silent or codes)
+            ended_at_s = time.monotonic()
+        assert time.monotonic() - ended_at_s < 5
+        may_end.set()
+        server.shutdown()
+
+
+async def test_meetings_that_are_a_text_are_refused() -> None:
+    with pytest.raises(TypeError, match="meetings must be a list"):
+        await serve_agent_async(lambda _: None, agent_id="x", meetings="standup-42", base_url="http://127.0.0.1:1")
 
 
 async def test_what_waits_for_a_service_can_be_ended(own_service: Service) -> None:

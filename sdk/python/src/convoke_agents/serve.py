@@ -89,6 +89,7 @@ def serve_agent(
         reports.
     :raises ConvokeError: the service refuses the agent, or its instance was deleted twice within a minute
     :raises ValueError: a number is NaN or too small
+    :raises TypeError: meetings is a text
     """
     asyncio.run(
         serve_agent_async(
@@ -138,11 +139,16 @@ async def serve_agent_async(
     check_number("turn_s", turn_s, 1)
     if max_age_s is not None:
         check_number("max_age_s", max_age_s, 0)
+    if isinstance(meetings, str):
+        # A text is a sequence of texts too: the agent would join a meeting for each of its letters.
+        raise TypeError("meetings must be a list, such as ['standup-42']")
     instance_id = agent_id if instance_id is None else instance_id
     say = _connection_logged() if on_connection is None else on_connection
     client = AsyncConvokeClient(
         base_url or os.environ.get("CONVOKE_URL") or _DEFAULT_URL,
         api_key=api_key or os.environ.get("CONVOKE_API_KEY") or None,
+        # `_enter` tries again by itself, and meanwhile sees whether the agent is to end.
+        send_attempts_max=1,
     )
     ending = asyncio.Event() if stop is None else stop
     answering: set[asyncio.Task[None]] = set()
@@ -231,7 +237,8 @@ async def _enter(
         backoff, said = Backoff(), set[str]()
         while not ending.is_set():
             try:
-                await call()
+                if await _ends_first(ending, call()):
+                    return False
                 break
             except ConvokeError as error:
                 if not error.is_waited_out:
@@ -239,10 +246,23 @@ async def _enter(
                 if error.code not in said:
                     said.add(error.code)
                     say("reconnecting", error)
-                waiting = asyncio.ensure_future(ending.wait())
-                await asyncio.wait({waiting}, timeout=backoff.pause_after_s(error))
-                waiting.cancel()
+                await _ends_first(ending, asyncio.sleep(backoff.pause_after_s(error)))
     return not ending.is_set()
+
+
+async def _ends_first(ending: asyncio.Event, work: Awaitable[object]) -> bool:
+    """Does the work unless the agent is to end first: then cancels the work, and returns True."""
+    working, waiting = asyncio.ensure_future(work), asyncio.ensure_future(ending.wait())
+    try:
+        await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            return True
+        working.result()
+        return False
+    finally:
+        for each in (working, waiting):
+            each.cancel()
+        await asyncio.gather(working, return_exceptions=True)
 
 
 async def _respond(push: PushInHand, agent: Agent, threads: ThreadPoolExecutor, on_error: OnError) -> None:
@@ -268,7 +288,15 @@ async def call_agent(agent: Callable[[Push], Any], push: Push, threads: ThreadPo
     if inspect.iscoroutinefunction(agent) or inspect.iscoroutinefunction(called):
         return await cast("Awaitable[object]", agent(push))
     context = contextvars.copy_context()
-    answer = await asyncio.get_running_loop().run_in_executor(threads, lambda: context.run(agent, push))
+
+    def run() -> object:
+        try:
+            return context.run(agent, push)
+        except StopIteration as error:
+            # A future of asyncio does not take it, and the call would never end.
+            raise RuntimeError("the agent raised StopIteration") from error
+
+    answer = await asyncio.get_running_loop().run_in_executor(threads, run)
     return await cast("Awaitable[object]", answer) if inspect.isawaitable(answer) else answer
 
 
