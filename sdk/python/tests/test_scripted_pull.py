@@ -211,6 +211,33 @@ async def test_the_request_with_the_last_result_lets_the_service_take_back_a_pus
     assert scripted.requests[before:] == [request]
 
 
+async def test_what_on_connection_raises_ends_the_iteration(scripted: ScriptedService) -> None:
+    scripted.failures = [503]
+
+    def on_connection(state: str, _: object) -> None:
+        raise RuntimeError(state)
+
+    async with AsyncConvokeClient(scripted.url) as client:
+        with pytest.raises(RuntimeError, match="reconnecting"):
+            await asyncio.wait_for(_all(client.pull("i", on_connection=on_connection)), DEADLINE_S)
+
+
+async def test_only_the_first_result_of_a_push_counts(scripted: ScriptedService) -> None:
+    scripted.push("d1")
+    handled: list[str] = []
+    async with AsyncConvokeClient(scripted.url) as client, client.pull("i") as pulling:
+        async for push in pulling:
+            handled.append(push.delivery_id)
+            if handled == ["d1"]:
+                push.respond(500)
+                scripted.push("d1")
+                scripted.push("d2")
+            push.respond()
+            if push.delivery_id == "d2":
+                break
+    assert handled == ["d1", "d1", "d2"]
+
+
 async def test_a_refusal_makes_the_pushes_in_hand_late(scripted: ScriptedService) -> None:
     scripted.push("d1")
     held: list[PushInHand] = []

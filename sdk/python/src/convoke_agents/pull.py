@@ -65,6 +65,7 @@ class _Hand:
     pull_id: str
     """The name of the request that brought it."""
     deadline: asyncio.TimerHandle | None = None
+    has_result: bool = False
     is_late: bool = False
     """Whether the deadline has passed, or the iteration is over. The service makes a new attempt later, and this push no
     longer takes up room."""
@@ -357,7 +358,14 @@ class AsyncPulling:
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Without a request, the iteration would wait for ever. Only `on_connection` raises out of a task."""
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._give_up(error)
 
     async def _exchange(
         self, kind: _Kind, results: list[dict[str, Any]], is_alone: bool, room: int, wait_s: int | None
@@ -481,6 +489,9 @@ class AsyncPulling:
         )
 
     def _respond(self, delivery_id: str, hand: _Hand, result: Result) -> None:
+        if hand.has_result:
+            return
+        hand.has_result = True
         if is_success(result):
             self._successes.set(delivery_id, result)
         if self._held.get(delivery_id) is not hand:
@@ -544,11 +555,7 @@ class AsyncPulling:
 
     def _fail(self, error: Exception) -> None:
         if not isinstance(error, ConvokeError) or not error.is_waited_out:
-            if self._error is None:
-                self._error = error
-            self._ending.set()
-            self._cut_pause()
-            self._wake.set()
+            self._give_up(error)
             return
         left_s = self._hand_in_until_s - time.monotonic()
         if left_s <= 0:
@@ -564,6 +571,13 @@ class AsyncPulling:
                 pause_s = min(pause_s, _HAND_IN_S_MAX / 2, left_s)
             self._pausing = asyncio.Event()
             self._start(self._pause(pause_s, self._pausing))
+
+    def _give_up(self, error: BaseException) -> None:
+        if self._error is None:
+            self._error = error
+        self._ending.set()
+        self._cut_pause()
+        self._wake.set()
 
     async def _pause(self, pause_s: float, cut: asyncio.Event) -> None:
         """Pauses before the next request. When the iteration ends, its last results cut the pause short."""
@@ -605,6 +619,6 @@ def _left_s(push: PulledPush, response: httpx.Response) -> float:
     try:
         # The header has whole seconds.
         sent_at = parsedate_to_datetime(response.headers.get("date", ""))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         sent_at = datetime.now(timezone.utc)
     return max(0.0, (push.deadline_at - sent_at).total_seconds())
