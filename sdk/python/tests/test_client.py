@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -278,6 +280,75 @@ async def test_an_async_send_repeats_as_well() -> None:
         async with AsyncConvokeClient(url) as client:
             await client.send_message("a", {"content": "x"}, idempotency_key="mine")
     assert [headers["idempotency-key"] for headers, _ in asked] == ["mine", "mine"]
+
+
+class Kept(BaseHTTPRequestHandler):
+    """Keeps connections open, and knows from which of them each request came."""
+
+    protocol_version = "HTTP/1.1"
+    ports: list[int]
+
+    def do_GET(self) -> None:
+        self.ports.append(self.client_address[1])
+        text = b'{"data": [], "next_cursor": null}'
+        self.send_response(200)
+        self.send_header("content-length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+FORK = """
+import os, sys
+from convoke_agents import ConvokeClient
+
+client = ConvokeClient(sys.argv[1])
+client.list_invites()
+child = os.fork()
+client.list_invites()
+if child == 0:
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
+def test_a_forked_process_has_connections_of_its_own() -> None:
+    handler = type("Handler", (Kept,), {"ports": []})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        subprocess.run([sys.executable, "-c", FORK, url], check=True, timeout=DEADLINE_S)
+        server.shutdown()
+    ports = handler.ports  # type: ignore[attr-defined]
+    assert len(ports) == 3
+    assert len(set(ports)) == 2
+
+
+def test_a_key_that_was_read_from_a_file_may_end_with_a_line_break() -> None:
+    empty: tuple[int, dict[str, str], str] = (200, {}, '{"data":[],"next_cursor":null}')
+    with scripted(empty, empty) as (url, asked):
+        for key in ("cvk_key\n", "\n"):
+            with ConvokeClient(url, api_key=key) as client:
+                client.list_invites()
+    assert [headers.get("authorization") for headers, _ in asked] == ["Bearer cvk_key", None]
+
+
+def test_what_no_header_can_have_is_refused_by_name_and_is_not_in_the_error() -> None:
+    with pytest.raises(ValueError, match="api_key must be printable ASCII") as caught:
+        ConvokeClient("http://127.0.0.1:1", api_key="cvk_\nkey")
+    assert "cvk_" not in str(caught.value)
+    with ConvokeClient("http://127.0.0.1:1") as client:
+        for odd in ("a\n", " a", "é"):
+            with pytest.raises(ValueError, match="idempotency-key must be printable ASCII"):
+                client.send_message("m", {}, idempotency_key=odd)
+            with pytest.raises(ValueError, match="convoke-reply-token must be printable ASCII"):
+                client.send_reply(odd, "x")
+            with pytest.raises(ValueError, match="last-event-id must be printable ASCII"):
+                next(client.stream_events(last_event_id=odd))
 
 
 def test_a_send_gives_up_with_the_key_in_the_error() -> None:

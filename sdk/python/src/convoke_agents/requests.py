@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import platform
+import re
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -46,14 +48,17 @@ class Target:
 
     @classmethod
     def of(cls, base_url: str, api_key: str | None, timeout_s: float) -> Target:
-        """:raises ValueError: base_url is no http or https URL, or timeout_s is out of its range"""
+        """:raises ValueError: base_url is no http or https URL, timeout_s is out of its range, or api_key is no key"""
         check_number("timeout_s", timeout_s, _TIMEOUT_S_MIN, TIMEOUT_MAX)
         normal = _normal(base_url)
         if normal is None:
             raise ValueError(f"base_url must be an http or https URL such as http://127.0.0.1:8080, not {base_url}")
         if "@" in urlsplit(base_url).netloc:
             raise ValueError("base_url must not hold a user name or password; give the key as api_key")
-        return cls(normal.rstrip("/"), api_key, timeout_s)
+        # A key that was read from a file may end with a line break.
+        key = (api_key or "").strip()
+        _check_header("api_key", key)
+        return cls(normal.rstrip("/"), key or None, timeout_s)
 
     def headers(self) -> dict[str, str]:
         headers = {
@@ -161,10 +166,14 @@ class Requests:
         """:param attempts_max: How often a request is made while the service is overloaded."""
         self.target = target
         self._attempts_max = attempts_max
-        self._http = httpx.Client(headers=target.headers(), timeout=target.timeout_s, follow_redirects=False)
+        self._connect()
 
     def close(self) -> None:
         self._http.close()
+
+    def _connect(self) -> None:
+        self._process_id = os.getpid()
+        self._http = httpx.Client(headers=self.target.headers(), timeout=self.target.timeout_s, follow_redirects=False)
 
     def call(
         self,
@@ -225,6 +234,9 @@ class Requests:
     ) -> Generator[httpx.Response, None, None]:
         """A response whose body was not read yet. `timeout_s` is for each step: to connect, to send, to wait for bytes."""
         within_s = self.target.timeout_s if timeout_s is None else timeout_s
+        if self._process_id != os.getpid():
+            # A fork shares the connections of its parent: each of the two would read responses to the other.
+            self._connect()
         try:
             with self._http.stream(
                 method,
@@ -334,4 +346,16 @@ class AsyncRequests:
 
 
 def _with_type(headers: Mapping[str, str] | None, content: str | None) -> dict[str, str]:
-    return {**(headers or {}), **({} if content is None else {"content-type": "application/json"})}
+    given = headers or {}
+    for name, value in given.items():
+        _check_header(name, value)
+    return {**given, **({} if content is None else {"content-type": "application/json"})}
+
+
+def _check_header(name: str, value: str) -> None:
+    """httpx would report such a value as a failure of the connection, with the value, which may be a credential.
+
+    :raises ValueError: the value cannot be in a header
+    """
+    if not re.fullmatch(r"([!-~]([\t -~]*[!-~])?)?", value):
+        raise ValueError(f"{name} must be printable ASCII, with no space or line break at its ends")
