@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import pickle
 import socket
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 from conftest import DEADLINE_S, Service
 
-from convoke_agents import AsyncConvokeClient, ConvokeClient, ConvokeError, RawJson, models
+from convoke_agents import AsyncConvokeClient, ConvokeClient, ConvokeError, RawJson, VerificationError, models
 from convoke_agents.requests import Target
 
 ODD = "a/b ?#%é…"
@@ -349,6 +350,31 @@ def test_what_no_header_can_have_is_refused_by_name_and_is_not_in_the_error() ->
                 client.send_reply(odd, "x")
             with pytest.raises(ValueError, match="last-event-id must be printable ASCII"):
                 next(client.stream_events(last_event_id=odd))
+
+
+def test_an_error_comes_whole_out_of_another_process() -> None:
+    field = models.FieldError(path="agent_id", message="is missing")
+    error = ConvokeError("invalid_fields", "Look.", title="No", status=422, errors=[field], retry_after_s=3)
+    error.idempotency_key = "key"
+    copied = pickle.loads(pickle.dumps(error))
+    assert (str(copied), vars(copied)) == (str(error), vars(error))
+    assert str(error) == "invalid_fields (422): No. Look.; agent_id is missing"
+    not_genuine = pickle.loads(pickle.dumps(VerificationError("missing_header", "there is none")))
+    assert (str(not_genuine), not_genuine.reason) == ("missing_header: there is none", "missing_header")
+
+
+def test_a_time_that_is_none_counts_as_absent() -> None:
+    never = "Fri, 27 Nov 99999999999999999999 13:00:00 GMT"
+    with scripted(problem(503, {"retry-after": never})) as (url, _), ConvokeClient(url) as client:
+        with pytest.raises(ConvokeError, match="overloaded") as caught:
+            client.list_invites()
+        assert caught.value.retry_after_s is None
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+def test_a_number_that_only_python_reads_is_no_json(number: str) -> None:
+    with pytest.raises(ValueError, match=f"^{number} is not JSON$"):
+        RawJson(f'{{"content": {number}}}')
 
 
 def test_a_send_gives_up_with_the_key_in_the_error() -> None:

@@ -50,11 +50,8 @@ class ConvokeError(Exception):
         errors: Sequence[FieldError] = (),
         retry_after_s: int | None = None,
     ) -> None:
-        where = code if status is None else f"{code} ({status})"
-        # When only one field is invalid, the detail already names it.
-        fields = [text for text in (f"{each.path} {each.message}" for each in errors) if text not in detail]
-        what = "" if title is None else f"{title}. "
-        super().__init__(f"{where}: {what}{'; '.join([detail, *fields])}")
+        # The arguments that unpickling calls this method with. It then restores the other attributes.
+        super().__init__(code, detail)
         self.code = code
         self.title = title
         self.detail = detail
@@ -62,6 +59,13 @@ class ConvokeError(Exception):
         self.errors = tuple(errors)
         self.retry_after_s = retry_after_s
         self.idempotency_key = None
+
+    def __str__(self) -> str:
+        where = self.code if self.status is None else f"{self.code} ({self.status})"
+        # When only one field is invalid, the detail already names it.
+        fields = [text for text in (f"{each.path} {each.message}" for each in self.errors) if text not in self.detail]
+        what = "" if self.title is None else f"{self.title}. "
+        return f"{where}: {what}{'; '.join([self.detail, *fields])}"
 
     @property
     def may_pass(self) -> bool:
@@ -123,7 +127,7 @@ def parse_retry_after(value: str | None) -> int | None:
         return int(value)
     try:
         at = parsedate_to_datetime(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     if at.tzinfo is None:
         at = at.replace(tzinfo=timezone.utc)

@@ -15,13 +15,18 @@ def parse_json(text: str) -> Any:
     :raises ValueError: it is no JSON, or nested too deeply
     """
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_refuse)
     except json.JSONDecodeError:
         raise
     except ValueError:
-        return json.loads(text, parse_int=_integer)
+        return json.loads(text, parse_int=_integer, parse_constant=_refuse)
     except RecursionError as error:
         raise ValueError("the JSON is nested too deeply") from error
+
+
+def _refuse(constant: str) -> Any:
+    """Python reads NaN and Infinity as numbers."""
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _integer(digits: str) -> int | float:

@@ -44,8 +44,13 @@ class VerificationError(Exception):
     reason: VerificationReason
 
     def __init__(self, reason: VerificationReason, detail: str) -> None:
-        super().__init__(f"{reason}: {detail}")
+        # The arguments that unpickling calls this method with.
+        super().__init__(reason, detail)
         self.reason = reason
+        self._detail = detail
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self._detail}"
 
 
 @dataclass(frozen=True, kw_only=True)
