@@ -6,6 +6,7 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
+  rmSync,
   statfsSync,
   statSync,
   truncateSync,
@@ -23,6 +24,7 @@ import { copyDataFile, copyDatabase, inspectCopy } from '../../src/store/sqlite/
 import { MIGRATIONS } from '../../src/store/sqlite/migrations.ts';
 import { convoke, serve, type Service, stop, temporaryDirectory } from '../support/command_line.ts';
 import { AUDIT_ENTRIES, makeDataFile } from '../support/data_file.ts';
+import { contentsOf } from '../support/files.ts';
 import { startCopies } from '../support/copies.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import { headerOf, pushOf, type Receiver, startReceiver } from '../support/receiver.ts';
@@ -283,6 +285,46 @@ async function holdFirstCopy(
   });
   return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, held, release };
 }
+
+test('a backup in the place of the file of a killed service is refused beside the log of that file, and stays as it is', async (t) => {
+  const data = temporaryDirectory(t);
+  const service = await serve(data);
+  const client = new ConvokeClient({ base_url: service.url });
+  const backup = join(temporaryDirectory(t), 'backup.db');
+  await client.sendMessage('before', {});
+  assert.equal((await convoke(['backup', backup, '--url', service.url])).code, 0);
+  await client.sendMessage('after', {});
+  await stop(service, 'SIGKILL');
+  const log = join(data, 'convoke.db-wal');
+  copyFileSync(backup, join(data, 'convoke.db'));
+  const files = contentsOf(data);
+
+  const commands = [
+    ['migrate', '--check'],
+    ['compact'],
+    ['keys', 'list'],
+    ['backup', `${backup}.2`],
+    ['serve', '--port', '0'],
+  ];
+  for (const command of commands) {
+    const { code, stdout, stderr } = await convoke([...command, '--data', data]);
+    assert.deepEqual([code, stdout], [1, ''], command.join(' '));
+    assert.match(stderr, /convoke\.db-wal belongs to the file that \S+convoke\.db has replaced.*: remove \S+-wal, /);
+  }
+  const doctor = await convoke(['doctor', '--data', data, '--port', '0']);
+  assert.match(doctor.stdout, /fail +data directory +\S+-wal belongs to the file/);
+  assert.deepEqual(contentsOf(data), files);
+
+  rmSync(log);
+  const restored = await serve(data);
+  t.after(() => stop(restored, 'SIGKILL'));
+  const { data: meetings } = await new ConvokeClient({ base_url: restored.url }).listMeetings();
+  assert.deepEqual(
+    meetings.map(({ meeting_id }) => meeting_id),
+    ['before'],
+  );
+  assert.equal(await stop(restored), 0);
+});
 
 describe('over the API', () => {
   test('one copy is made at a time, and handed over once', async (t) => {

@@ -175,8 +175,13 @@ function configOf(data: string): Config {
 }
 
 async function openFile(config: Config, file: string): Promise<KeysOfFile> {
-  const [{ openKeys }, { pino }] = await Promise.all([import('../../offline.ts'), import('pino')]);
+  const [{ openKeys }, { assertNoFormerLog }, { pino }] = await Promise.all([
+    import('../../offline.ts'),
+    import('../../store/sqlite/file/former_log.ts'),
+    import('pino'),
+  ]);
   try {
+    if (config.database_url === null) assertNoFormerLog(file);
     return await openKeys(config, { log: pino({ level: 'silent' }) });
   } catch (error) {
     throw failureOfFile(error, file);

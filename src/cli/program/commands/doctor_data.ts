@@ -41,7 +41,7 @@ export async function checkDirectory(config: Config, is_answered: boolean): Prom
     };
   }
   if (exists !== directory) return ok(check, `${directory} is missing and can be created`);
-  const { state, empty_bytes } = await stateOfFile(dataFile(directory));
+  const { state, empty_bytes, fault } = await stateOfFile(dataFile(directory));
   if (state === 'in use' && !is_answered) {
     const detail = `${dataFile(directory)} is in use, and ${config.host}:${config.port} does not respond`;
     return {
@@ -51,6 +51,7 @@ export async function checkDirectory(config: Config, is_answered: boolean): Prom
       advice: 'a service on another port may use it; a second service needs its own --data',
     };
   }
+  if (fault !== null) return { check, finding: 'fail', detail: fault, advice: '' };
   if (state === 'unreadable') {
     const detail = `${dataFile(directory)} is not a data file of Convoke`;
     return {
@@ -97,9 +98,11 @@ async function stateOfFile(file: string): Promise<{
   state: 'not there yet' | 'not in use' | 'in use' | 'unreadable';
   /** The empty bytes of a file that is mostly empty and does not shrink by itself; otherwise null. */
   empty_bytes: number | null;
+  /** What else stands against using the file, and what to do. */
+  fault: string | null;
 }> {
   const { size } = await stat(file).catch(() => ({ size: 0 }));
-  if (size === 0) return { state: 'not there yet', empty_bytes: null };
+  if (size === 0) return { state: 'not there yet', empty_bytes: null, fault: null };
   try {
     return lookAt(file, (db) => {
       const number = (pragma: string): number => Number(Object.values(db.prepare(`PRAGMA ${pragma}`).get()!)[0]);
@@ -109,11 +112,12 @@ async function stateOfFile(file: string): Promise<{
         free_pages: number('freelist_count'),
       };
       const is_empty = number('auto_vacuum') === 0 && isMostlyEmpty(space);
-      return { state: 'not in use', empty_bytes: is_empty ? space.free_pages * space.page_bytes : null };
+      return { state: 'not in use', empty_bytes: is_empty ? space.free_pages * space.page_bytes : null, fault: null };
     });
   } catch (error) {
     const is_busy = (error as { errcode?: number }).errcode === SQLITE_BUSY;
-    return { state: is_busy ? 'in use' : 'unreadable', empty_bytes: null };
+    const fault = error instanceof StoreError ? error.message : null;
+    return { state: is_busy ? 'in use' : 'unreadable', empty_bytes: null, fault };
   }
 }
 

@@ -7,6 +7,7 @@ import { readTraces } from '../../../config/traces.ts';
 import { disablePretenuring } from '../../../delivery/v8_flags.ts';
 import type { Convoke } from '../../../convoke.ts';
 import { startStoreThread } from '../../../store/open.ts';
+import { assertNoFormerLog } from '../../../store/sqlite/file/former_log.ts';
 import { releaseStartMemory } from '../../../store/thread/start_memory.ts';
 import { describeRefusedPort } from '../api.ts';
 import { dataFile, keyFile, makeDirectory } from '../data_directory.ts';
@@ -99,6 +100,7 @@ export async function serve(config: Config): Promise<void> {
 
 async function start(config: Config, log: Logger): Promise<Convoke> {
   await makeDirectory(config.data);
+  if (config.database_url === null) assertNoFormerLog(dataFile(config.data));
   // Half of a start is spent on loading code. So the thread of the store loads its code on another core, while this
   // thread loads the rest.
   const store_thread = startStoreThread(config);
@@ -170,6 +172,7 @@ function describeStartFailure(error: unknown, { host, port, data }: Config): str
       );
     case 'SQLITE_BUSY':
     case 'SCHEMA_NEWER':
+    case 'LOG_OF_FORMER_FILE':
     case 'ENCRYPTION_KEY_MISSING':
     case 'ENCRYPTION_KEY_WRONG':
     case 'ENCRYPTION_KEY_NOT_SHARED':

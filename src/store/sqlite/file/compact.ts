@@ -4,6 +4,7 @@ import { dirname } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { StoreError } from '../../store_error.ts';
 import { storeErrorOf } from '../errors.ts';
+import { assertNoFormerLog } from './former_log.ts';
 
 /** The space that must stay free on the disk beside the file. */
 const FREE_BYTES_MIN = 64 << 20;
@@ -20,6 +21,7 @@ const TIMES = 2;
  */
 export function compactDataFile(file: string): { bytes_before: number; bytes: number } {
   try {
+    assertNoFormerLog(file);
     const bytes_before = statSync(file).size;
     const db = new DatabaseSync(file);
     try {

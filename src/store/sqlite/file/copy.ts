@@ -9,6 +9,7 @@ import type { BackupProgress } from '../../contract/backups.ts';
 import { StoreError } from '../../store_error.ts';
 import { entryOf } from '../../rows/audit.ts';
 import { errcodeOf, isBusy, storeErrorOf } from '../errors.ts';
+import { assertNoFormerLog } from './former_log.ts';
 import type { AuditLogTable } from '../../rows/tables.ts';
 
 /** The pages of one step of a copy: 1 MiB. Writes wait some 2 ms for each step. */
@@ -107,6 +108,7 @@ export async function copyDataFile(
   onProgress: (progress: BackupProgress) => void = () => {},
 ): Promise<void> {
   try {
+    assertNoFormerLog(file);
     const db = new DatabaseSync(file);
     try {
       // Locks the file as the service does: a service that starts meanwhile is refused.

@@ -1,6 +1,7 @@
 import { existsSync, realpathSync, rmSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
 import { pathToFileURL } from 'node:url';
+import { assertNoFormerLog } from './former_log.ts';
 
 /**
  * Looks at a data file, and leaves nothing beside it.
@@ -13,6 +14,7 @@ import { pathToFileURL } from 'node:url';
 export function lookAt<T>(file: string, look: (db: DatabaseSync) => T): T {
   // SQLite puts the log beside the file itself, and not beside a link to it.
   const path = realpathSync(file);
+  assertNoFormerLog(path);
   const url = pathToFileURL(path);
   const has_log = existsSync(`${path}-wal`);
   if (!has_log) url.searchParams.set('immutable', '1');
