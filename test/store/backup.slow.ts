@@ -6,6 +6,7 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
+  rmdirSync,
   rmSync,
   statfsSync,
   statSync,
@@ -20,6 +21,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { describe, test, type TestContext } from 'node:test';
 import { ConvokeClient, ConvokeError } from '@convoke/sdk';
 import { give } from '../../src/cli/program/commands/backup.ts';
+import { copyOf } from '../../src/store/sqlite/file/backups.ts';
 import { copyDataFile, copyDatabase, inspectCopy } from '../../src/store/sqlite/file/copy.ts';
 import { MIGRATIONS } from '../../src/store/sqlite/migrations.ts';
 import { convoke, serve, type Service, stop, temporaryDirectory } from '../support/command_line.ts';
@@ -91,7 +93,7 @@ test('made under load and put back in another directory, it delivers what was pe
     /under the data key [0-9a-f]{16}\. The copy does not have that key: it is in encryption\.key/,
   );
   assert.equal(statSync(file).mode & 0o777, 0o600);
-  for (const rest of [`${file}-wal`, join(data, 'convoke.db.copy')]) assert.ok(!existsSync(rest), rest);
+  for (const rest of [`${file}-wal`, copyOf(join(data, 'convoke.db'))]) assert.ok(!existsSync(rest), rest);
   assert.deepEqual(partsIn(dirname(file)), []);
   assert.ok(
     MEETINGS.some((meeting_id) => after.get(meeting_id)! > before.get(meeting_id)!),
@@ -352,7 +354,7 @@ describe('over the API', () => {
     const client = new ConvokeClient({ base_url: service.url });
     await client.beginBackup();
     assert.equal(await stop(service), 0);
-    assert.ok(!existsSync(join(data, 'convoke.db.copy')));
+    assert.ok(!existsSync(copyOf(join(data, 'convoke.db'))));
     assert.ok(!existsSync(join(data, 'convoke.db-wal')), 'the file is closed');
   });
 
@@ -368,7 +370,7 @@ describe('over the API', () => {
       client.beginBackup(),
       (error) => error instanceof ConvokeError && error.code === 'backup_no_room' && error.status === 507,
     );
-    assert.ok(!existsSync(`${file}.copy`));
+    assert.ok(!existsSync(copyOf(file)));
     truncateSync(file, size);
     await client.beginBackup();
   });
@@ -390,13 +392,39 @@ describe('over the API', () => {
   });
 });
 
+test('a backup that fails at once says why to the next request, and the next backup may begin', async (t) => {
+  const data = temporaryDirectory(t);
+  const service = await serve(data);
+  t.after(() => stop(service, 'SIGKILL'));
+  const in_the_way = copyOf(join(data, 'convoke.db'));
+  mkdirSync(in_the_way);
+  const to = join(temporaryDirectory(t), 'backup.db');
+  const failed = await convoke(['backup', to, '--url', service.url]);
+  assert.equal(failed.code, 1);
+  assert.match(failed.stderr, /EISDIR/);
+  rmdirSync(in_the_way);
+  const made = await convoke(['backup', to, '--url', service.url]);
+  assert.equal(made.code, 0, made.stderr);
+});
+
 describe('a copy', () => {
+  test('that a person made beside the data stays when the service starts, makes a backup and stops', async (t) => {
+    const data = temporaryDirectory(t);
+    const theirs = ['convoke.db.copy', 'convoke.db.bak', 'convoke.db.backup'];
+    for (const name of theirs) writeFileSync(join(data, name), 'theirs');
+    const service = await serve(data);
+    t.after(() => stop(service, 'SIGKILL'));
+    assert.equal((await convoke(['backup', join(data, 'new.db'), '--url', service.url])).code, 0);
+    assert.equal(await stop(service), 0);
+    assert.deepEqual(readdirSync(data).toSorted(), [...theirs, 'convoke.db', 'encryption.key', 'new.db'].toSorted());
+  });
+
   test('that no client fetches any more is removed, and the next one may be made', async (t) => {
     const { file, backups } = startCopies(t, 1);
     const { backup_id } = await backups.begin();
     await until(
       'the end of the copy',
-      () => backups.wait('another', 0).then(() => existsSync(`${file}.copy`)),
+      () => backups.wait('another', 0).then(() => existsSync(copyOf(file))),
       (exists) => !exists,
     );
     const gone = await until(

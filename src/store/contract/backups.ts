@@ -11,8 +11,8 @@ export interface BackupStore {
    */
   begin(): Promise<{ backup_id: string }>;
   /**
-   * Waits until a copy is whole, at most `wait_ms`. Rejects when the copy fails during the call. Null when there is no
-   * such copy: someone took it, it failed earlier, or no call has asked for it for a minute.
+   * Waits until a copy is whole, at most `wait_ms`. Rejects when the copy has failed. Null when there is no such copy:
+   * someone took it, another one was begun after it failed, or no call has asked for it for a minute.
    */
   wait(backup_id: string, wait_ms: number): Promise<(BackupProgress & { is_whole: boolean }) | null>;
   /**

@@ -28,15 +28,19 @@ type Command = 'copy' | 'cancel';
 /** The reports of the thread that owns the file. */
 type Report = BackupProgress | 'whole' | Omit<Reply, 'id'>;
 
-/** The path of the copy. It is in the data directory, which has the right permissions. */
-function copyOf(file: string): string {
-  return `${file}.copy`;
+/**
+ * The path of the copy. It is in the data directory, which has the right permissions. Nobody else gives a file this
+ * name, because Convoke removes what has it.
+ */
+export function copyOf(file: string): string {
+  return `${file}.being-copied-by-convoke`;
 }
 
 interface Copying extends BackupProgress {
   backup_id: string;
   is_whole: boolean;
   is_abandoned: boolean;
+  has_failed: boolean;
   ended: PromiseWithResolvers<void>;
   forgotten: NodeJS.Timeout | null;
 }
@@ -61,6 +65,7 @@ export class Backups implements BackupStore {
   }
 
   async begin(): Promise<{ backup_id: string }> {
+    if (this.#copying?.has_failed) this.#forget();
     if (this.#copying !== null) throw new Problem('backup_under_way');
     assertRoom(this.#file);
     const backup_id = randomUUID();
@@ -73,6 +78,7 @@ export class Backups implements BackupStore {
       pages_left: 0,
       is_whole: false,
       is_abandoned: false,
+      has_failed: false,
       ended,
       forgotten: null,
     };
@@ -109,7 +115,8 @@ export class Backups implements BackupStore {
 
   #abandon(copying: Copying): void {
     copying.is_abandoned = true;
-    if (copying.is_whole) this.#remove();
+    if (copying.has_failed) this.#forget();
+    else if (copying.is_whole) this.#remove();
     else this.#command('cancel');
   }
 
@@ -127,9 +134,12 @@ export class Backups implements BackupStore {
     }
   }
 
+  /** Keeps the failure for the calls of `wait` that follow, but not when nobody asks any more. */
   #fail(error: Error): void {
-    this.#copying?.ended.reject(error);
-    this.#forget();
+    if (this.#copying === null) return;
+    this.#copying.has_failed = true;
+    this.#copying.ended.reject(error);
+    if (this.#copying.is_abandoned) this.#forget();
   }
 
   #remove(): void {
