@@ -1,11 +1,11 @@
 import { refusedPort } from '@convoke/sdk';
 import { resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Logger } from 'pino';
 import type { Config } from '../../../config/config.ts';
 import { readTraces } from '../../../config/traces.ts';
 import { disablePretenuring } from '../../../delivery/v8_flags.ts';
 import type { Convoke } from '../../../convoke.ts';
+import type { Surroundings } from '../../../node/start.ts';
 import { startStoreThread } from '../../../store/open.ts';
 import { assertNoFormerLog } from '../../../store/sqlite/file/former_log.ts';
 import { releaseStartMemory } from '../../../store/thread/start_memory.ts';
@@ -37,15 +37,30 @@ const STOP_MS_MAX = 6_500;
 const DRAIN_MS = 300;
 const DRAIN_IN_CLUSTER_MS = 1_000;
 
+/** How long the end of the process waits for the thread of the store. */
+const THREAD_MS_MAX = 300;
+
 /** Runs the service until a signal stops it; then ends the process. */
 export async function serve(config: Config): Promise<void> {
   disablePretenuring();
   goOnUnread();
   const is_pretty = config.log_format === 'pretty' || (config.log_format === 'auto' && process.stderr.isTTY);
   const { log, written } = is_pretty ? await prettyLog(config) : jsonLog(config);
+  // Half of a start is spent on loading code. So the thread of the store loads its code on another core, while this
+  // thread loads the rest.
+  const store_thread = startStoreThread(config);
+  let stopped_by: NodeJS.Signals | null = null;
+  let is_ending = false;
   const end = async (exit_code: number): Promise<never> => {
+    is_ending = true;
     await written();
+    const thread_ended = store_thread.worker.terminate().then(() => true);
+    if (!(await Promise.race([thread_ended, sleep(THREAD_MS_MAX, false)]))) dieOf(stopped_by ?? 'SIGKILL');
     process.exit(exit_code);
+  };
+  const onStoreLost = (error: Error): void => {
+    // Ends the process as every other defect does. Its service manager starts it again.
+    if (!is_ending) throw error;
   };
   process.on('uncaughtException', (error) => {
     log.fatal({ err: error }, 'a defect of Convoke: the process ends, and nothing accepted is lost');
@@ -60,10 +75,11 @@ export async function serve(config: Config): Promise<void> {
       const now_ms = performance.now();
       if (stopped_at_ms === null) {
         stopped_at_ms = now_ms;
+        stopped_by = signal;
         log.info({ signal }, 'stopping: attempts in flight may end');
         stop.resolve();
       } else if (now_ms - stopped_at_ms > SAME_SIGNAL_MS) {
-        process.exit(EXIT.failed);
+        dieOf(signal);
       }
     });
   }
@@ -71,7 +87,7 @@ export async function serve(config: Config): Promise<void> {
   // One deadline for the whole stop, also for a stop during the start: a start may wait for a database that never
   // responds.
   const over = stop.promise.then(() => sleep(STOP_MS_MAX, null));
-  const starting = start(config, log).catch(async (error: unknown) => {
+  const starting = start(config, { log, store_thread, onStoreLost }).catch(async (error: unknown) => {
     await written();
     throw startFailure(error, config);
   });
@@ -98,25 +114,26 @@ export async function serve(config: Config): Promise<void> {
   await end(EXIT.ok);
 }
 
-async function start(config: Config, log: Logger): Promise<Convoke> {
+/**
+ * Ends the process at once, as the signal does by itself. `process.exit` alone waits for the thread of the store, and a
+ * statement there may take minutes while an old file is brought up to date.
+ */
+function dieOf(signal: NodeJS.Signals): never {
+  process.removeAllListeners(signal);
+  process.kill(process.pid, signal);
+  // Where the process has the id 1, as in a container, the system ignores the signal.
+  process.exit(EXIT.failed);
+}
+
+async function start(config: Config, parts: Pick<Surroundings, 'log' | 'store_thread' | 'onStoreLost'>) {
+  const { log } = parts;
   await makeDirectory(config.data);
   if (config.database_url === null) assertNoFormerLog(dataFile(config.data));
-  // Half of a start is spent on loading code. So the thread of the store loads its code on another core, while this
-  // thread loads the rest.
-  const store_thread = startStoreThread(config);
   const { createConvoke } = await import('../../../convoke.ts');
   const { settings: traces, warnings } = readTraces(process.env);
   for (const warning of warnings) log.warn(warning);
   if (traces !== null) log.info('traces are sent to the collector that the OTEL_ variables name');
-  return createConvoke(config, {
-    log,
-    traces,
-    store_thread,
-    // Ends the process as every other defect does. Its service manager starts it again.
-    onStoreLost(error) {
-      throw error;
-    },
-  });
+  return createConvoke(config, { ...parts, traces });
 }
 
 function announce(convoke: Convoke, config: Config, report: (line: string) => void): void {
