@@ -1,9 +1,9 @@
 /** The file with the data key: what a change of the key leaves in it. */
 import assert from 'node:assert/strict';
-import { lstatSync, readFileSync, symlinkSync } from 'node:fs';
+import { lstatSync, mkdirSync, readFileSync, symlinkSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { test } from 'node:test';
-import { writeKeyFile } from '../../src/store/secrets/key_file.ts';
+import { readKeyFile, writeKeyFile } from '../../src/store/secrets/key_file.ts';
 import { makeDataKey } from '../../src/store/secrets/secret_cipher.ts';
 import { Database } from '../../src/store/sqlite/database.ts';
 import { encryptionOperations, openDataKeys } from '../../src/store/sqlite/encryption.ts';
@@ -18,6 +18,27 @@ test('a link to the key stays a link, and the file that it points to gets the ne
   writeKeyFile(link, { current: next, previous: null });
   assert.ok(lstatSync(link).isSymbolicLink());
   assert.equal(readFileSync(path, 'utf8'), `${next.key.export().toString('base64')}\n`);
+});
+
+test('a link to a key that is not there yet stays a link, and the first key is made where it points to', (t) => {
+  const directory = dirname(temporaryFile(t));
+  const [link, path] = [join(directory, 'encryption.key'), join(directory, 'kept_elsewhere', 'convoke.key')];
+  const key = makeDataKey();
+  symlinkSync('kept_elsewhere/convoke.key', link);
+  assert.throws(() => writeKeyFile(link, { current: key, previous: null }), {
+    code: 'ENCRYPTION_KEY_UNREADABLE',
+    message: /there is no directory \S+kept_elsewhere: make it, or mount its disk/,
+  });
+  mkdirSync(dirname(path));
+  writeKeyFile(link, { current: key, previous: null });
+  assert.ok(lstatSync(link).isSymbolicLink());
+  assert.equal(readFileSync(path, 'utf8'), `${key.key.export().toString('base64')}\n`);
+});
+
+test('a directory in the place of the key is named as such', (t) => {
+  const path = join(dirname(temporaryFile(t)), 'encryption.key');
+  mkdirSync(path);
+  assert.throws(() => readKeyFile(path), { code: 'ENCRYPTION_KEY_MALFORMED', message: /is a directory/ });
 });
 
 test('the key in use stays in the file when a second change of the key fails before the first one ends', (t) => {

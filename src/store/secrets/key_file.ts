@@ -7,14 +7,16 @@ import {
   existsSync,
   fstatSync,
   fsyncSync,
+  lstatSync,
   openSync,
   readFileSync,
+  readlinkSync,
   realpathSync,
   renameSync,
   rmSync,
   writeFileSync,
 } from 'node:fs';
-import { dirname } from 'node:path';
+import { dirname, resolve } from 'node:path';
 import { parseDataKey } from '../../domain/data_key.ts';
 import { type DataKey, dataKeyOf } from './secret_cipher.ts';
 import { StoreError } from '../store_error.ts';
@@ -62,7 +64,14 @@ function readPrivate(path: string): string | null {
     throw new StoreError('ENCRYPTION_KEY_UNREADABLE', `${path} cannot be read (${code}): make this user its owner.`);
   }
   try {
-    const mode = fstatSync(file).mode & 0o777;
+    const stats = fstatSync(file);
+    if (stats.isDirectory()) {
+      throw new StoreError(
+        'ENCRYPTION_KEY_MALFORMED',
+        `${path} is a directory, and has to be the file with the data key: a container makes a directory when the file to mount there is missing.`,
+      );
+    }
+    const mode = stats.mode & 0o777;
     // Refuses the file and does not repair its mode: the operator has to know that others could have read the key.
     // Windows has no modes.
     if ((mode & OTHERS_MODE) !== 0 && process.platform !== 'win32') {
@@ -79,10 +88,10 @@ function readPrivate(path: string): string | null {
 
 /**
  * Replaces the file as a whole, and returns when it is on disk. A crash leaves the old keys or the new ones. A link
- * stays a link: the file that it points to is replaced.
+ * stays a link: the file that it points to is made or replaced.
  */
 export function writeKeyFile(link: string, { current, previous }: FileKeys): void {
-  const path = existsSync(link) ? realpathSync(link) : link;
+  const path = targetOf(link);
   const lines = [current, previous].flatMap((key) => (key === null ? [] : [`${base64Of(key.key)}\n`]));
   const next = `${path}.new`;
   rmSync(next, { force: true });
@@ -95,6 +104,20 @@ export function writeKeyFile(link: string, { current, previous }: FileKeys): voi
   }
   renameSync(next, path);
   syncDirectory(dirname(path));
+}
+
+/** @throws StoreError when the directory of the file that a link points to is missing */
+function targetOf(path: string): string {
+  if (existsSync(path)) return realpathSync(path);
+  if (!lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink()) return path;
+  const target = resolve(dirname(path), readlinkSync(path));
+  if (!existsSync(dirname(target))) {
+    throw new StoreError(
+      'ENCRYPTION_KEY_UNREADABLE',
+      `${path} is a link to ${target}, and there is no directory ${dirname(target)}: make it, or mount its disk.`,
+    );
+  }
+  return targetOf(target);
 }
 
 /** Returns when the directory is on disk, with the names of all files that were made, renamed or removed in it. */
