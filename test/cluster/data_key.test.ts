@@ -67,6 +67,18 @@ const untilSaidByLiving = (client: pg.Client) =>
     (rows) => rows.length > 0,
   );
 
+test('a node that lacks one of the two keys of a change is told of both', async (t) => {
+  const { database_url } = await database(t);
+  await (await startService(t, { database_url, encryption_key: OLD })).stop();
+  await (await startService(t, { database_url, encryption_key: NEW, encryption_key_previous: OLD })).stop();
+  for (const encryption_key of [OLD, NEW]) {
+    await assert.rejects(startService(t, { database_url, encryption_key }), {
+      code: 'ENCRYPTION_KEY_WRONG',
+      message: /under the keys \w{16} and \w{16}.*give both, as CONVOKE_ENCRYPTION_KEY and \S+_PREVIOUS,/,
+    });
+  }
+});
+
 test('the secrets are encrypted again only when every running node encrypts under the new key', async (t) => {
   const { database_url, client } = await database(t);
   const first = await startService(t, { database_url, encryption_key: OLD, encryption_key_previous: NEW });

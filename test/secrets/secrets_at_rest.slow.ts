@@ -461,6 +461,23 @@ describe('changing the key', () => {
     assert.equal((await refusal(file)).code, 'ENCRYPTION_KEY_WRONG');
   });
 
+  test('leaves files that name both keys when one is missing, whichever it is', async (t) => {
+    const { file, store } = await fleet(t);
+    await store.encryption.changeKey(WALL);
+    const { key_id, previous_key_ids } = await store.encryption.keyIds();
+    await store.close();
+    for (const line of keyLines(file)) {
+      const alone = temporaryFile(t);
+      copyFiles(dirname(file), dirname(alone));
+      writeFileSync(join(dirname(alone), KEY_FILE), `${line}\n`);
+      const { message } = await refusal(alone);
+      for (const id of [key_id, ...previous_key_ids]) assert.ok(message.includes(id), message);
+      assert.match(message, /put both keys into \S+encryption\.key, each on a line of its own/);
+      const given = { current: createSecretKey(line, 'base64'), previous: null };
+      assert.match((await refusal(alone, given)).message, /give both, as CONVOKE_ENCRYPTION_KEY and \S+_PREVIOUS\./);
+    }
+  });
+
   test('is not over while something is under the old key', async (t) => {
     const { store, registrations } = await fleet(t);
     await store.encryption.changeKey(WALL);

@@ -47,7 +47,12 @@ export async function openDataKeys(session: Session, source: KeySource, wall_ms:
   const keys = loadedKeys(source, checked.length > 0);
   for (const { key_id, check_value } of checked) {
     const key = keys.keyOf(key_id);
-    if (key === undefined || !passesCheck(key, check_value)) throw misfit(keys, key_id, source);
+    if (key === undefined || !passesCheck(key, check_value))
+      throw misfit(
+        keys,
+        checked.map((each) => each.key_id),
+        source,
+      );
   }
   if (checked.every(({ key_id }) => key_id !== keys.current.key_id)) {
     if (checked.length > 0) await assertKnown(session, keys.current);
@@ -92,11 +97,17 @@ function loadedKeys(source: KeySource, needed: boolean): DataKeys {
   }
 }
 
-function misfit(keys: DataKeys, key_id: string, source: KeySource): StoreError {
+function misfit(keys: DataKeys, needed: readonly string[], source: KeySource): StoreError {
+  if (needed.length > 1) {
+    return new StoreError(
+      'ENCRYPTION_KEY_WRONG',
+      `The data key does not fit: the key of this database is being changed, so webhook secrets are encrypted under the keys ${needed.join(' and ')}, and this node has ${keys.all.map(({ key_id }) => key_id).join(' and ')}: give both, as CONVOKE_ENCRYPTION_KEY and CONVOKE_ENCRYPTION_KEY_PREVIOUS, as on every node.`,
+    );
+  }
   const where = source.kind === 'file' ? `copy its key file to ${source.path}, or give the key` : 'give that one';
   return new StoreError(
     'ENCRYPTION_KEY_WRONG',
-    `The data key does not fit: webhook secrets in this database are encrypted under the key ${key_id}, and this node has ${keys.current.key_id}; all nodes need the same: ${where} as CONVOKE_ENCRYPTION_KEY, or as CONVOKE_ENCRYPTION_KEY_PREVIOUS beside a new one to change it.`,
+    `The data key does not fit: webhook secrets in this database are encrypted under the key ${needed[0]}, and this node has ${keys.current.key_id}; all nodes need the same: ${where} as CONVOKE_ENCRYPTION_KEY, or as CONVOKE_ENCRYPTION_KEY_PREVIOUS beside a new one to change it.`,
   );
 }
 

@@ -100,16 +100,31 @@ export class DataKeys {
     this.#previous = null;
   }
 
-  /** The error when the rows are encrypted under another key. */
-  misfit(key_id: string): StoreError {
-    const { key_id: have } = this.#current;
-    const advice =
-      this.#source.kind === 'given'
-        ? 'give that one as CONVOKE_ENCRYPTION_KEY, or as CONVOKE_ENCRYPTION_KEY_PREVIOUS beside the new one to change it'
-        : `put the key that belongs to this data into ${this.#source.kind === 'file' ? this.#source.path : 'memory'}`;
+  /**
+   * The error when a key is missing that encrypts rows.
+   *
+   * @param needed the ids of all keys that encrypt rows: two, when the data is from the middle of a change of the key
+   */
+  misfit(needed: readonly string[]): StoreError {
+    const is_two = needed.length > 1;
+    const have = this.all.map(({ key_id }) => key_id).join(' and ');
+    let advice: string;
+    if (this.#source.kind === 'given') {
+      advice = is_two
+        ? 'give both, as CONVOKE_ENCRYPTION_KEY and CONVOKE_ENCRYPTION_KEY_PREVIOUS'
+        : 'give that one as CONVOKE_ENCRYPTION_KEY, or as CONVOKE_ENCRYPTION_KEY_PREVIOUS beside the new one to change it';
+    } else {
+      const where = this.#source.kind === 'file' ? this.#source.path : 'memory';
+      advice = is_two
+        ? `put both keys into ${where}, each on a line of its own`
+        : `put the key that belongs to this data into ${where}`;
+    }
+    const keys = is_two
+      ? `the keys ${needed.join(' and ')}, because the key was being changed`
+      : `the key ${needed[0]}`;
     return new StoreError(
       'ENCRYPTION_KEY_WRONG',
-      `The data key does not fit: webhook secrets are encrypted under the key ${key_id}, and the one given is ${have}; ${advice}.`,
+      `The data key does not fit: webhook secrets are encrypted under ${keys}, and the one given is ${have}; ${advice}.`,
     );
   }
 }

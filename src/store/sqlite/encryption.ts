@@ -31,7 +31,7 @@ export function openDataKeys(db: Database, source: KeySource, wall_ms: number): 
   const keys = DataKeys.load(source, key_ids.length > 0);
   for (const { key_id, check_value } of key_ids) {
     const key = keys.keyOf(key_id);
-    if (key === undefined || !passesCheck(key, check_value)) throw keys.misfit(key_id);
+    if (key === undefined || !passesCheck(key, check_value)) throw keys.misfit(key_ids.map((each) => each.key_id));
   }
   if (key_ids.length === 0) {
     transaction(db, () => {
