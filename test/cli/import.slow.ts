@@ -283,6 +283,41 @@ describe('an import', () => {
     assert.equal(await rowsIn(url), 0);
   });
 
+  test('leaves nothing beside the file of a killed service', async (t) => {
+    const data = temporaryDirectory(t);
+    const service = await serve(data);
+    await new ConvokeClient({ base_url: service.url }).sendMessage('m', {});
+    await stop(service, 'SIGKILL');
+    const env = { CONVOKE_DATABASE_URL: await makeDatabase() };
+    const moved = await convoke(['import', '--from', join(data, 'convoke.db'), '--data', data], { env });
+    assert.equal(moved.code, 0, moved.stderr);
+    assert.match(moved.stdout, / 1 message,/);
+    assert.deepEqual(readdirSync(data), ['convoke.db', 'encryption.key']);
+  });
+
+  test('says what to do about an instance whose secret no key decrypts, and imports the file after that', async (t) => {
+    const data = temporaryDirectory(t);
+    const file = join(data, 'convoke.db');
+    const fill = await serve(data);
+    const instance = { instance_name: 'n', agent_ids: ['x'], webhook_url: 'http://127.0.0.1:9/' };
+    for (const instance_id of ['whole', 'damaged'])
+      await new ConvokeClient({ base_url: fill.url }).register({ ...instance, instance_id });
+    assert.equal(await stop(fill), 0);
+    const db = new DatabaseSync(file);
+    db.exec("UPDATE instances SET webhook_secret = substr(webhook_secret, 1, 40) WHERE instance_id = 'damaged'");
+    db.close();
+    const env = { CONVOKE_DATABASE_URL: await makeDatabase() };
+    const run = () => convoke(['import', '--from', file, '--data', data], { env });
+    const refused = await run();
+    assert.equal(refused.code, 1);
+    assert.match(refused.stderr, /webhook_secret of "damaged" .*register that instance with a new secret/);
+    const service = await serve(data);
+    await new ConvokeClient({ base_url: service.url }).deleteInstance('damaged');
+    assert.equal(await stop(service), 0);
+    const moved = await run();
+    assert.match(moved.stdout, /\n1 instance, /, moved.stderr);
+  });
+
   test('does not go where a node is at work', async (t) => {
     const file = await makeDataFile(t);
     const url = await makeDatabase();

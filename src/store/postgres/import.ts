@@ -111,7 +111,9 @@ export async function importDataFile({
         const session = new Session(connection);
         await assertUnused(connection);
         const keys = await openDataKeys(session, key_source, wall_ms);
-        const moves = movesOf(file, (encrypted, place) => keys.encrypt(decrypt(keys_of_file, encrypted, place), place));
+        const moves = movesOf(file, (encrypted, place) =>
+          keys.encrypt(secretOf(keys_of_file, encrypted, place), place),
+        );
         const counts = {} as ImportCounts;
         await connection.query('ALTER TABLE instances DISABLE TRIGGER instance_added');
         for (const table of MOVED_TABLES)
@@ -176,6 +178,19 @@ function keysOf(file: DataFile, from: string, given: GivenKeys | null): DataKey[
     );
   }
   return keys;
+}
+
+/** @throws StoreError IMPORT_SECRET that says what to do about a secret that no key decrypts */
+function secretOf(keys: readonly DataKey[], encrypted: string, place: SecretPlace): string {
+  try {
+    return decrypt(keys, encrypted, place);
+  } catch (error) {
+    if (!(error instanceof StoreError)) throw error;
+    throw new StoreError(
+      'IMPORT_SECRET',
+      `${error.message}. Start a service on the file, register that instance with a new secret and its headers, or delete it, stop the service, and import again.`,
+    );
+  }
 }
 
 async function inTransaction<T>(connection: Connection, run: () => Promise<T>): Promise<T> {

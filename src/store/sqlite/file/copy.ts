@@ -10,6 +10,7 @@ import { StoreError } from '../../store_error.ts';
 import { entryOf } from '../../rows/audit.ts';
 import { errcodeOf, isBusy, storeErrorOf } from '../errors.ts';
 import { assertNoFormerLog } from './former_log.ts';
+import { lookAt } from './reading.ts';
 import type { AuditLogTable } from '../../rows/tables.ts';
 
 /** The pages of one step of a copy: 1 MiB. Writes wait some 2 ms for each step. */
@@ -173,12 +174,7 @@ function floorOf(db: DatabaseSync): CopyFloor {
  */
 export function inspectCopy(path: string): CopyFacts {
   try {
-    const db = new DatabaseSync(path, { readOnly: true });
-    try {
-      return factsOf(db, path);
-    } finally {
-      db.close();
-    }
+    return lookAt(path, (db) => factsOf(db, path));
   } catch (error) {
     const known = storeErrorOf(error);
     if (known instanceof StoreError && known.code !== 'BACKUP_DAMAGED') throw damaged(path, known.message);
