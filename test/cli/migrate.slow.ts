@@ -1,6 +1,6 @@
 /** `convoke migrate`: reports the schema, brings it up to date, and does not change a newer schema. */
 import assert from 'node:assert/strict';
-import { existsSync, readdirSync, readFileSync, symlinkSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { test } from 'node:test';
@@ -90,6 +90,17 @@ test('a look at the data of a killed service leaves its directory as it is', asy
   assert.equal((await convoke(['migrate', '--check', '--data', data])).code, 0);
   assert.match((await convoke(['doctor', '--port', '0', '--data', data])).stdout, /the data file is not in use/);
   assert.deepEqual(readdirSync(data), before);
+});
+
+test('a file that is no data file is named', async (t) => {
+  const data = temporaryDirectory(t);
+  const file = join(data, 'convoke.db');
+  writeFileSync(file, 'no database'.repeat(1000));
+  const migrated = await convoke(['migrate', '--data', data]);
+  const env = { CONVOKE_DATABASE_URL: 'postgres://convoke@127.0.0.1:9/convoke' };
+  const imported = await convoke(['import', '--from', file, '--data', data], { env });
+  for (const { code, stderr } of [migrated, imported])
+    assert.deepEqual([code, stderr], [1, `convoke: ${file} cannot be read: file is not a database\n`]);
 });
 
 test('where there is no data, none is made', async (t) => {

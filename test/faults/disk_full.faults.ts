@@ -9,6 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
+import { convoke, serve, stop } from '../support/command_line.ts';
 import { until } from '../support/wait.ts';
 import { acceptedAgain, ask, send } from './api.ts';
 import { assertClean, assertControls, assertFound, run, surviveUnderLoad } from './run.ts';
@@ -96,4 +97,18 @@ test('disk full, then space again: 503 meanwhile, nothing lost, back by itself',
   assertFound(record, 'lost', (copy) => {
     copy.sent = copy.sent.map((sent) => (sent.result === 'failed' ? { ...sent, result: 'ok' } : sent));
   });
+});
+
+test('a start on a full disk says that the disk is full, with data and without', async (t) => {
+  const disk = await smallDisk(t);
+  if (disk === null) return t.skip('mounting a small disk needs root');
+  const [data, ballast] = [join(disk, 'data'), join(disk, 'ballast')];
+  await stop(await serve(data), 'SIGKILL');
+  fill(ballast);
+  for (const directory of [data, join(disk, 'new')]) {
+    const { code, stderr } = await convoke(['serve', '--port', '0', '--log-level', 'silent', '--data', directory]);
+    assert.deepEqual([code, stderr], [1, `convoke: the disk of ${directory} is full; make room, and start again\n`]);
+  }
+  rmSync(ballast);
+  assert.equal(await stop(await serve(data)), 0);
 });

@@ -1,5 +1,6 @@
 import type { SchemaState } from '../contract/schema_state.ts';
 import { storeErrorOf } from './errors.ts';
+import { StoreError } from '../store_error.ts';
 import { lookAt } from './file/reading.ts';
 import { MIGRATIONS } from './migrations.ts';
 
@@ -15,6 +16,8 @@ export function schemaOfFile(file: string): SchemaState {
     const wanted = MIGRATIONS.length;
     return { present, wanted, may_start: present <= wanted, upgrade_waits_for: [] };
   } catch (error) {
-    throw storeErrorOf(error);
+    const known = storeErrorOf(error);
+    if (known === error || !(known instanceof StoreError)) throw known;
+    throw new StoreError(known.code, `${file} cannot be read: ${known.message}`);
   }
 }

@@ -1,4 +1,5 @@
 import { refusedPort } from '@convoke/sdk';
+import { statfsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Config } from '../../../config/config.ts';
@@ -36,6 +37,9 @@ const STOP_MS_MAX = 6_500;
  */
 const DRAIN_MS = 300;
 const DRAIN_IN_CLUSTER_MS = 1_000;
+
+/** A disk with less free space counts as full. A start writes less. */
+const FREE_BYTES_MIN = 1 << 20;
 
 /** How long the end of the process waits for the thread of the store. */
 const THREAD_MS_MAX = 300;
@@ -152,6 +156,11 @@ function reachable(url: string): string {
   return url.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:');
 }
 
+function freeBytes(directory: string): number {
+  const { bavail, bsize } = statfsSync(directory);
+  return bavail * bsize;
+}
+
 /** Why the service cannot start, and what to do about it. */
 function startFailure(error: unknown, config: Config): CommandFailure {
   return new CommandFailure(EXIT.failed, describeStartFailure(error, config));
@@ -179,6 +188,12 @@ function describeStartFailure(error: unknown, { host, port, data }: Config): str
     case 'EEXIST':
     case 'ENOENT':
       return `${resolve(data)} is not a directory, and cannot be made; give another with --data`;
+    case 'ENOSPC':
+    case 'SQLITE_FULL':
+    case 'SQLITE_IOERR':
+      // On a full disk SQLite says one or the other, and a disk that is not full may fail too.
+      if (error.code === 'SQLITE_IOERR' && freeBytes(data) >= FREE_BYTES_MIN) break;
+      return `the disk of ${resolve(data)} is full; make room, and start again`;
     case 'SQLITE_CORRUPT':
     case 'SQLITE_NOTADB':
       return `${dataFile(data)} is not a data file of Convoke, or is damaged; restore it, or give another directory with --data`;
