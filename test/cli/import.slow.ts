@@ -11,6 +11,7 @@ import { Webhook } from 'standardwebhooks';
 import { MIGRATIONS } from '../../src/store/sqlite/migrations.ts';
 import { openSqliteStore } from '../../src/store/sqlite/open.ts';
 import { convoke, serve, stop, temporaryDirectory } from '../support/command_line.ts';
+import { CuttingProxy } from '../support/cutting_proxy.ts';
 import { makeDataFile } from '../support/data_file.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import { headerOf, pushOf, type Received, type Receiver, startReceiver } from '../support/receiver.ts';
@@ -281,6 +282,28 @@ describe('an import', () => {
     assert.match(in_use.stderr, /a running service has .*convoke\.db open: stop it/);
     await store.close();
     assert.equal(await rowsIn(url), 0);
+  });
+
+  test('whose commit gets no response says that everything or nothing is there, and how to find out', async (t) => {
+    const file = await makeDataFile(t);
+    const url = await makeDatabase();
+    const proxied = new URL(url);
+    const proxy = await CuttingProxy.start(Number(proxied.port));
+    t.after(() => proxy.close());
+    proxied.port = String(proxy.port);
+    let commits = false;
+    proxy.onRequest = (bytes) => {
+      // The entry in the audit log is the last write before the commit.
+      commits ||= bytes.includes('service.import');
+      return 'pass';
+    };
+    proxy.onAnswer = (bytes) => (commits && bytes.includes('COMMIT') ? 'cut' : 'pass');
+    const run = (to: string) =>
+      convoke(['import', '--from', file, '--data', join(file, '..')], { env: { CONVOKE_DATABASE_URL: to } });
+    const in_doubt = await run(proxied.href);
+    assert.equal(in_doubt.code, 1);
+    assert.match(in_doubt.stderr, /ended during the commit, so either everything is in the database, or nothing/);
+    assert.match((await run(url)).stderr, /The database is not empty/);
   });
 
   test('leaves nothing beside the file of a killed service', async (t) => {

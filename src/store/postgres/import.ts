@@ -24,7 +24,7 @@ import type { AcceptedMessage } from '../contract/messages.ts';
 import type { MessagesTable } from '../rows/tables.ts';
 import { StoreError } from '../store_error.ts';
 import { auditOperations } from './audit.ts';
-import type { Connection } from './connection/connection.ts';
+import { type Connection, ConnectionLost } from './connection/connection.ts';
 import { Session } from './database.ts';
 import { openDataKeys } from './encryption.ts';
 import { timestampText } from './timestamp.ts';
@@ -193,13 +193,21 @@ function secretOf(keys: readonly DataKey[], encrypted: string, place: SecretPlac
   }
 }
 
+const inDoubt = (): StoreError =>
+  new StoreError(
+    'IMPORT_IN_DOUBT',
+    'The connection to PostgreSQL ended during the commit, so either everything is in the database, or nothing. Import again: if the database is not empty then, everything is there.',
+  );
+
 async function inTransaction<T>(connection: Connection, run: () => Promise<T>): Promise<T> {
   await connection.query('BEGIN');
   try {
     // No node joins, and no other import starts, until this transaction ends.
     await connection.query('LOCK TABLE nodes, this_database IN SHARE ROW EXCLUSIVE MODE');
     const result = await run();
-    await connection.query('COMMIT', [], STATEMENT_MS_MAX);
+    await connection.query('COMMIT', [], STATEMENT_MS_MAX).catch((error: unknown) => {
+      throw error instanceof ConnectionLost ? inDoubt() : error;
+    });
     return result;
   } catch (error) {
     await connection.query('ROLLBACK').catch(() => connection.destroy());
