@@ -459,6 +459,25 @@ describe('pull', () => {
     assert.deepEqual(service.results[2], { delivery_id: 'd1', attempt: 2, status_code: 200 });
   });
 
+  test('only the first result of a push counts: a success after a failure is not that of the next attempt', async (t) => {
+    const { service, pushes, handedIn } = await start(t, {}, (push) => {
+      push.respond({ status_code: 500 });
+      push.respond({ status_code: 200 });
+    });
+    service.push('d1');
+    await handedIn(1);
+    service.push('d1', { attempt: 2 });
+    await handedIn(2);
+    assert.equal(pushes.length, 2);
+    assert.deepEqual(
+      service.results.map(({ attempt, status_code }) => [attempt, status_code]),
+      [
+        [1, 500],
+        [2, 500],
+      ],
+    );
+  });
+
   test('a success is not forgotten while the machine sleeps for hours', async (t) => {
     t.mock.timers.enable({ apis: ['Date'], now: Date.now() });
     const { service, pushes, asked, handedIn } = await start(t, {}, succeed);

@@ -96,6 +96,7 @@ interface Held {
   pull_id: string;
   deadline: ReturnType<typeof setTimeout>;
   abort: AbortController;
+  has_result: boolean;
   /** Whether the deadline has passed. The service makes a new attempt later, and this push no longer takes up room. */
   is_late: boolean;
 }
@@ -459,7 +460,8 @@ export class Puller {
     const push = readPush(new TextEncoder().encode(body), headers);
     const abort = new AbortController();
     const deadline = setTimeout(() => this.#expire(delivery_id), left_ms);
-    const held: Held = { meeting_id: push.meeting_id, attempt, pull_id, deadline, abort, is_late: false };
+    const { meeting_id } = push;
+    const held: Held = { meeting_id, attempt, pull_id, deadline, abort, has_result: false, is_late: false };
     this.#held.set(delivery_id, held);
     this.#queue.push({
       ...push,
@@ -473,6 +475,8 @@ export class Puller {
   }
 
   #respond(delivery_id: string, held: Held, result: PushResult): void {
+    if (held.has_result) return;
+    held.has_result = true;
     const given = fitting(result);
     const is_success = 'status_code' in given && given.status_code >= 200 && given.status_code < 300;
     if (is_success) this.#successes.set(delivery_id, given);
