@@ -89,7 +89,7 @@ async function removeAsService(stopped: AbortSignal): Promise<void> {
 
 async function removeAtOnce(stopped: AbortSignal): Promise<void> {
   const before_ms = clock.wall() - retention_ms;
-  const before = { deliveries_ms: before_ms, messages_ms: before_ms, idempotency_ms: before_ms };
+  const before = { deliveries_ms: before_ms, messages_ms: before_ms, idempotency_ms: before_ms, future_ms: Infinity };
   while (!stopped.aborted) done += (await store.deliveries.prune(before, 500, Infinity, null)).removed;
 }
 

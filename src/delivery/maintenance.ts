@@ -34,6 +34,8 @@ const INTERVAL_MS = 60_000;
 /** The most lanes in one step. Steps are small, so that requests do not wait for them. */
 const LANES_PER_STEP = 500;
 const ROWS_PER_STEP = 500;
+/** A row from so far ahead has the time of a wrong clock. Clocks of nodes that work differ by less. */
+const FUTURE_MS = 24 * 60 * 60 * 1_000;
 /**
  * A step that removes rows ends soon after REMOVING_MS. The pause before the next step is REMOVING_PAUSE_FACTOR times
  * as long as the step, so that requests do not notice the removal. When a round has removed rows for longer than
@@ -132,6 +134,7 @@ export class Maintenance {
       deliveries_ms: wall_ms - this.#settings.retention_deliveries_ms,
       messages_ms: wall_ms - this.#settings.retention_messages_ms,
       idempotency_ms: wall_ms - IDEMPOTENCY_MS,
+      future_ms: this.#clock.wall() + FUTURE_MS,
     };
     let after: PrunePlace | null = null;
     await this.#inSteps(async () => {

@@ -340,7 +340,7 @@ describe('convoke-missed', () => {
     await node.send('m');
     await node.clock.advance(2 * HOUR);
     await node.store.deliveries.prune(
-      { deliveries_ms: node.clock.wall() - HOUR, messages_ms: 0, idempotency_ms: 0 },
+      { deliveries_ms: node.clock.wall() - HOUR, messages_ms: 0, idempotency_ms: 0, future_ms: Infinity },
       100,
       Infinity,
       null,

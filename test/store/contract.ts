@@ -270,7 +270,7 @@ export function holdsTheContract(engine: EngineUnderTest): void {
         ],
         [],
       );
-      const before = { deliveries_ms: WALL + 5, messages_ms: WALL + 5, idempotency_ms: WALL };
+      const before = { deliveries_ms: WALL + 5, messages_ms: WALL + 5, idempotency_ms: WALL, future_ms: Infinity };
       const steps: number[] = [];
       for (let removed = 1; removed > 0;) {
         removed = await prune(store, before, 25);
@@ -300,7 +300,7 @@ export function holdsTheContract(engine: EngineUnderTest): void {
           [],
         );
       }
-      const before = { deliveries_ms: WALL + 5, messages_ms: NEVER, idempotency_ms: WALL + 5 };
+      const before = { deliveries_ms: WALL + 5, messages_ms: NEVER, idempotency_ms: WALL + 5, future_ms: Infinity };
       const { removed } = await store.deliveries.prune(before, 500, 0, null);
       const all = 400 + 400 + 200;
       assert.equal(removed, engine.name === 'SQLite' ? 3 * 25 : all);
@@ -316,7 +316,7 @@ export function holdsTheContract(engine: EngineUnderTest): void {
       const [first, second] = await lane(store, 'j', 'm');
       await store.deliveries.settle([settled(first!), settled(second!)], []);
       const pending = await store.deliveries.countPending();
-      const before = { deliveries_ms: NEVER, messages_ms: NEVER, idempotency_ms: 0 };
+      const before = { deliveries_ms: NEVER, messages_ms: NEVER, idempotency_ms: 0, future_ms: Infinity };
       assert.equal(await prune(store, before), 0, 'control: the first step checks only what must stay');
       let removed = 0;
       let after: PrunePlace | null = null;
@@ -329,8 +329,44 @@ export function holdsTheContract(engine: EngineUnderTest): void {
       assert.equal(await store.deliveries.countPending(), pending);
       assert.equal((await store.messages.list('m', { limit: 10, chars_max: 1e9 }))?.data.length, 1);
       // The rows behind are too young, so the first step is the last one.
-      const young = { deliveries_ms: WALL, messages_ms: WALL, idempotency_ms: 0 };
+      const young = { deliveries_ms: WALL, messages_ms: WALL, idempotency_ms: 0, future_ms: Infinity };
       assert.deepEqual(await store.deliveries.prune(young, 500, 0, null), { removed: 0, next: null });
+    });
+
+    test('is also what lies behind more rows than a step checks that a wrong clock dated ahead', async (t) => {
+      const store = await engine.open(t);
+      await meeting(store, 'm', 'i');
+      await meeting(store, 'n', 'j');
+      const ahead = Array.from({ length: 500 }, () => newMessage('m', { wall_ms: WALL + 100 }));
+      for (let stored = 0; stored <= PRUNE_WINDOW; stored += 500) await store.messages.accept(ahead);
+      await store.messages.accept([...messages('n', 3), newMessage('nobody')]);
+      const old = await lane(store, 'j', 'n');
+      await store.deliveries.settle(
+        old.map((d) => settled(d, { settled_at: WALL })),
+        [],
+      );
+      const times = { deliveries_ms: WALL + 1, messages_ms: WALL + 1, idempotency_ms: 0 };
+      const pruneAll = async (future_ms: number): Promise<number> => {
+        let removed = 0;
+        let after: PrunePlace | null = null;
+        do {
+          const step: { removed: number; next: PrunePlace | null } = await store.deliveries.prune(
+            { ...times, future_ms },
+            500,
+            0,
+            after,
+          );
+          removed += step.removed;
+          after = step.next;
+        } while (after !== null);
+        return removed;
+      };
+      assert.equal(
+        await pruneAll(WALL + 100),
+        0,
+        'control: rows of the present are young, and nothing old follows them',
+      );
+      assert.equal(await pruneAll(WALL + 99), 3 + 3 + 1);
     });
 
     test('a message is kept as long as one of its deliveries is there, however old it is', async (t) => {
@@ -343,7 +379,7 @@ export function holdsTheContract(engine: EngineUnderTest): void {
         queued.slice(0, 4).map((d) => settled(d)),
         [],
       );
-      const before = { deliveries_ms: WALL - 1, messages_ms: NEVER, idempotency_ms: 0 };
+      const before = { deliveries_ms: WALL - 1, messages_ms: NEVER, idempotency_ms: 0, future_ms: Infinity };
       assert.equal(await prune(store, before, 500), 10);
       assert.equal((await store.messages.list('m', { limit: 100, chars_max: 1e9 }))?.data.length, 10);
       assert.equal(await prune(store, { ...before, deliveries_ms: WALL + 1 }, 500), 4 + 4);
@@ -363,7 +399,7 @@ export function holdsTheContract(engine: EngineUnderTest): void {
       };
       const wall_ms = WALL + 7;
       await store.messages.accept([newMessage('m'), newMessage('m'), newMessage('m', { wall_ms })]);
-      const before = { deliveries_ms: 0, messages_ms: WALL + 1, idempotency_ms: 0 };
+      const before = { deliveries_ms: 0, messages_ms: WALL + 1, idempotency_ms: 0, future_ms: Infinity };
       assert.equal(await prune(store, before, 500), 2);
       assert.deepEqual(await came(), [3, wall_ms]);
       assert.equal(await prune(store, { ...before, messages_ms: NEVER }, 500), 1);
@@ -410,7 +446,7 @@ export function holdsTheContract(engine: EngineUnderTest): void {
       const store = await engine.open(t);
       const idempotency = { key: 'k', sender: '', fingerprint: 'f' };
       await store.messages.accept([newMessage('m', { idempotency })]);
-      const before = { deliveries_ms: 0, messages_ms: 0, idempotency_ms: WALL };
+      const before = { deliveries_ms: 0, messages_ms: 0, idempotency_ms: WALL, future_ms: Infinity };
       assert.equal(await prune(store, before, 500), 0);
       assert.equal(await prune(store, { ...before, idempotency_ms: WALL + 1 }, 500), 1);
     });

@@ -137,7 +137,7 @@ async function withFreePages(t: TestContext): Promise<{ db: Database; data: stri
   const { store, file } = await opened(data);
   await fill(store, 6);
   await store.deliveries.prune(
-    { deliveries_ms: 0, messages_ms: Date.now() + DAY_MS, idempotency_ms: 0 },
+    { deliveries_ms: 0, messages_ms: Date.now() + DAY_MS, idempotency_ms: 0, future_ms: Infinity },
     500,
     Infinity,
     null,

@@ -115,7 +115,7 @@ describe('the file', () => {
     await store.messages.accept(messages('nobody', 30));
     assert.equal(inFile(), 0, 'control: a commit alone leaves them in the log');
     const { removed } = await store.deliveries.prune(
-      { deliveries_ms: 0, messages_ms: NEVER, idempotency_ms: 0 },
+      { deliveries_ms: 0, messages_ms: NEVER, idempotency_ms: 0, future_ms: Infinity },
       10,
       Infinity,
       null,

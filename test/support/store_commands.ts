@@ -461,7 +461,7 @@ const COMMANDS = {
   prune: (store, d) => {
     const before_ms = d.wall - d.pick(0, [0, 3_600_000, 86_400_000]);
     return store.deliveries.prune(
-      { deliveries_ms: before_ms, messages_ms: before_ms, idempotency_ms: before_ms },
+      { deliveries_ms: before_ms, messages_ms: before_ms, idempotency_ms: before_ms, future_ms: Infinity },
       1_000,
       Infinity,
       null,

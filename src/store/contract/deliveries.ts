@@ -337,10 +337,11 @@ export interface DeliveryStore {
    * of each kind. `next` is where to continue; null when all old rows were checked. With SQLite all other writes wait
    * for this call, so it ends after `ms_max`, but not before it has removed a few rows of each kind.
    *
+   * @param before.future_ms a row that was made later has the time of a wrong clock, so old rows may follow it
    * @param after null: begins with the oldest rows
    */
   prune(
-    before: { deliveries_ms: number; messages_ms: number; idempotency_ms: number },
+    before: { deliveries_ms: number; messages_ms: number; idempotency_ms: number; future_ms: number },
     limit: number,
     ms_max: number,
     after: PrunePlace | null,

@@ -51,20 +51,21 @@ export function pruning(session: Session, ids: IdCodec): Pick<DeliveryStore, 'pr
   async function pruneTable(
     table: typeof DELIVERIES,
     after_no: number,
-    before_ms: number,
+    times: { before_ms: number; future_ms: number },
     limit: number,
   ): Promise<PrunedTable> {
+    const { before_ms } = times;
     const removed = await session.run(table.remove, { after_no, before_ms, limit });
-    if (removed >= limit) return prunedTable(removed, after_no, null, before_ms);
+    if (removed >= limit) return prunedTable(removed, after_no, null, times);
     const end = await session.one<WindowEnd>(table.end, { after_no, rows: Math.max(0, PRUNE_WINDOW - 1 - removed) });
-    return prunedTable(removed, after_no, end, before_ms);
+    return prunedTable(removed, after_no, end, times);
   }
 
   return {
-    async prune({ deliveries_ms, messages_ms, idempotency_ms }, limit, _ms_max, after) {
+    async prune({ deliveries_ms, messages_ms, idempotency_ms, future_ms }, limit, _ms_max, after) {
       const { delivery_no, message_no } = numbersOfPlace(after, ids);
-      const deliveries = await pruneTable(DELIVERIES, delivery_no, deliveries_ms, limit);
-      const messages = await pruneTable(MESSAGES, message_no, messages_ms, limit);
+      const deliveries = await pruneTable(DELIVERIES, delivery_no, { before_ms: deliveries_ms, future_ms }, limit);
+      const messages = await pruneTable(MESSAGES, message_no, { before_ms: messages_ms, future_ms }, limit);
       const keys_removed = await session.run(REMOVE_KEYS, { before_ms: idempotency_ms, limit });
       return prunedStep(deliveries, messages, keys_removed, ids);
     },

@@ -31,11 +31,12 @@ export function prunedTable(
   removed: number,
   after_no: number,
   end: WindowEnd | null | undefined,
-  before_ms: number,
+  { before_ms, future_ms }: { before_ms: number; future_ms: number },
 ): PrunedTable {
   if (end === null) return { removed, after_no, has_more: true };
   // The rows behind a young row are young too.
-  if (end === undefined || end.made_at >= before_ms) return { removed, after_no, has_more: false };
+  const is_young = end !== undefined && end.made_at >= before_ms && end.made_at <= future_ms;
+  if (end === undefined || is_young) return { removed, after_no, has_more: false };
   return { removed, after_no: end.last_no, has_more: true };
 }
 

@@ -57,22 +57,23 @@ export function pruning(db: Database, ids: IdCodec): Pick<Sync<DeliveryStore>, '
   function pruneTable(
     table: typeof DELIVERIES,
     after_no: number,
-    before_ms: number,
+    times: { before_ms: number; future_ms: number },
     limit: number,
     until_ms: number,
   ): PrunedTable {
+    const { before_ms } = times;
     const { removed, last } = remove(table.remove, { after_no, before_ms }, limit, until_ms);
     const is_full = last === REMOVED_AT_ONCE || removed === limit;
     const end = is_full ? null : db.prepare(table.end).get({ after_no, rows: PRUNE_WINDOW - 1 - last });
-    return prunedTable(removed, after_no, end as unknown as WindowEnd | null | undefined, before_ms);
+    return prunedTable(removed, after_no, end as unknown as WindowEnd | null | undefined, times);
   }
 
   return {
-    prune({ deliveries_ms, messages_ms, idempotency_ms }, limit, ms_max, after) {
+    prune({ deliveries_ms, messages_ms, idempotency_ms, future_ms }, limit, ms_max, after) {
       const until_ms = performance.now() + ms_max;
       const { delivery_no, message_no } = numbersOfPlace(after, ids);
-      const deliveries = pruneTable(DELIVERIES, delivery_no, deliveries_ms, limit, until_ms);
-      const messages = pruneTable(MESSAGES, message_no, messages_ms, limit, until_ms);
+      const deliveries = pruneTable(DELIVERIES, delivery_no, { before_ms: deliveries_ms, future_ms }, limit, until_ms);
+      const messages = pruneTable(MESSAGES, message_no, { before_ms: messages_ms, future_ms }, limit, until_ms);
       const keys = remove(REMOVE_KEYS, { before_ms: idempotency_ms }, limit, until_ms);
       const step = prunedStep(deliveries, messages, keys.removed, ids);
       // Old rows are in many pages of the indexes. If one checkpoint wrote the pages of many steps, a commit would wait
