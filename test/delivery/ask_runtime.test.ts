@@ -87,6 +87,8 @@ describe('a task that works', () => {
 
   for (const [what, hitch, pause_ms] of [
     ['responds 503', failing(503), 1_000],
+    ['responds 401, because its credential has just ended', failing(401), 1_000],
+    ['responds 302', failing(302), 1_000],
     ['responds 429 and asks for a pause', failing(429, { retry_after: '7' }), 7_000],
     ['is not reached', responded('', { outcome: 'connect_refused', status_code: null }), 1_000],
     ['cuts the connection', responded('', { outcome: 'broken_response', status_code: null }), 1_000],

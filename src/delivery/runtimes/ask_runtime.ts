@@ -99,6 +99,9 @@ async function askOnce(parts: AskParts, asked: Asked): Promise<RuntimeAnswer | n
   }
 }
 
+/** The statuses that say that the runtime does not have the task any more. */
+const GONE: ReadonlySet<number> = new Set([404, 410]);
+
 /**
  * Whether a request for the state of a task may succeed a little later. The agent already has the message, so the same
  * request is made again: another attempt would send the message again, and the agent would run twice. A
@@ -106,7 +109,7 @@ async function askOnce(parts: AskParts, asked: Asked): Promise<RuntimeAnswer | n
  */
 function mayPass({ outcome, status_code }: Pick<Exchanged, 'outcome' | 'status_code'>): boolean {
   if (status_code === null) return outcome !== 'ok';
-  return outcome === 'broken_response' || status_code === 429 || status_code >= 500;
+  return outcome === 'broken_response' || (status_code >= 300 && !GONE.has(status_code));
 }
 
 /** Adds why the last request for the state of the task failed, such as a body that is too long to be read. */
