@@ -79,6 +79,15 @@ test('a node that lacks one of the two keys of a change is told of both', async 
   }
 });
 
+test('a node that has just started is waited for until it names its keys', async (t) => {
+  const { database_url, client } = await database(t);
+  await (await startService(t, { database_url, encryption_key: OLD })).stop();
+  const node = await startService(t, { database_url, encryption_key: NEW, encryption_key_previous: OLD });
+  await untilSaid(client, 1);
+  await client.query('UPDATE nodes SET key_ids = NULL');
+  assert.equal((await node.post(REENCRYPT)).status, 200);
+});
+
 test('the secrets are encrypted again only when every running node encrypts under the new key', async (t) => {
   const { database_url, client } = await database(t);
   const first = await startService(t, { database_url, encryption_key: OLD, encryption_key_previous: NEW });

@@ -1,6 +1,7 @@
 /**
  * The data keys of the database. All nodes must have the same key, and each checks its key when it opens the database.
  */
+import { setTimeout as pause } from 'node:timers/promises';
 import { LEASE_MS } from '../../domain/partition.ts';
 import { Problem } from '../../domain/problem.ts';
 import { DataKeys, type KeySource } from '../secrets/data_keys.ts';
@@ -15,6 +16,7 @@ import { type DataKey, derivedKey, encryptedPrefix } from '../secrets/secret_cip
 import type { EncryptionStore } from '../contract/encryption.ts';
 import { StoreError } from '../store_error.ts';
 import { type Session, statement } from './database.ts';
+import { NAMED_KEYS_STEPS } from './migrations.ts';
 
 const CHECKED = statement('SELECT key_id, check_value FROM encryption_keys ORDER BY created_at');
 const NOTE = statement(
@@ -33,7 +35,11 @@ const REWRITE = statement(
 
 /** The nodes whose lease holds. A node that was killed counts as running until its lease ends. */
 const RUNNING = statement(`
-  SELECT address, key_ids FROM nodes WHERE lease_until >= floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint ORDER BY node_no`);
+  SELECT address, key_ids, steps_known FROM nodes WHERE lease_until >= floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint ORDER BY node_no`);
+
+/** How often, and how many times, the nodes are read again while one of them has not named its keys yet. */
+const UNNAMED_PAUSE_MS = 100;
+const UNNAMED_TRIES_MAX = 40;
 
 /**
  * Finds the data key, and compares it with the check values in the database. The very first node stores the check value
@@ -79,9 +85,14 @@ async function assertKnown(session: Session, { key_id }: DataKey): Promise<void>
  * @returns null when there is no such node
  */
 async function nodeWhose(session: Session, isMeant: (key_ids: string[]) => boolean): Promise<string | null> {
-  const nodes = await session.all<{ address: string; key_ids: string | null }>(RUNNING);
-  const found = nodes.find(({ key_ids }) => isMeant(key_ids?.split(' ') ?? []));
-  return found === undefined ? null : `the running node at ${found.address}`;
+  for (let tries = 1; ; tries++) {
+    const nodes = await session.all<{ address: string; key_ids: string | null; steps_known: number }>(RUNNING);
+    const found = nodes.find(({ key_ids }) => isMeant(key_ids?.split(' ') ?? []));
+    if (found === undefined) return null;
+    const is_new = found.key_ids === null && found.steps_known >= NAMED_KEYS_STEPS;
+    if (!is_new || tries === UNNAMED_TRIES_MAX) return `the running node at ${found.address}`;
+    await pause(UNNAMED_PAUSE_MS);
+  }
 }
 
 function loadedKeys(source: KeySource, needed: boolean): DataKeys {

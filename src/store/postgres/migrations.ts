@@ -37,6 +37,9 @@ export const SHORT_ATTEMPTS_STEPS = 20;
  */
 export const NOTED_STEPS = 24;
 
+/** A node that knows this many steps names its data keys, a moment after its row is there. */
+export const NAMED_KEYS_STEPS = 29;
+
 export const MIGRATIONS: readonly string[] = [
   FIRST_STEP,
   `
