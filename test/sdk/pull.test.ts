@@ -45,7 +45,7 @@ class ScriptedService {
   refused_text: string | null = null;
   refused_status = 403;
   /** How the next requests fail: with a status, with a connection that is cut after the request, or with this body. */
-  readonly failures: (number | 'cut' | '{}' | '<html>')[] = [];
+  readonly failures: (number | 'cut' | '<html>' | `{${string}`)[] = [];
   /** The Retry-After of failures with a status. */
   retry_after: string | null = null;
   readonly #server = createServer(async (request, response) => {
@@ -83,7 +83,11 @@ class ScriptedService {
 
   /** Hands out a push; each delivery is of a meeting of its own, unless the test says otherwise. */
   push(delivery_id: string, { attempt = 1, left_ms = 60_000, meeting_id = `m-${delivery_id}` } = {}): void {
-    this.#pushes.push(pushOf(delivery_id, { attempt, left_ms, meeting_id }));
+    this.hand(pushOf(delivery_id, { attempt, left_ms, meeting_id }));
+  }
+
+  hand(push: object): void {
+    this.#pushes.push(push);
     this.#handOut();
   }
 
@@ -323,7 +327,7 @@ describe('pull', () => {
     assert.equal(service.requests.filter(({ results }) => results.length === 1).length, 2);
   });
 
-  for (const body of ['<html>', '{}'] as const)
+  for (const body of ['<html>', '{}', '{"pushes":[null]}', '{"pushes":[{"delivery_id":"d2"}]}'] as const)
     test(`a network that responds ${body} in place of the service does not end it`, async (t) => {
       const { service, asked, taken, pushes } = await start(t);
       service.push('d1');
@@ -457,6 +461,49 @@ describe('pull', () => {
       ['d1 1', 'd2 1', 'd2 2'],
     );
     assert.deepEqual(service.results[2], { delivery_id: 'd1', attempt: 2, status_code: 200 });
+  });
+
+  test('a push that is none is refused alone, as a webhook refuses it: other pushes and results go on', async (t) => {
+    const { service, pushes, handedIn } = await start(t, { concurrency: 4 }, succeed);
+    service.hand({ ...pushOf('d1'), body: '{"event":"old_message"}' });
+    service.hand({ ...pushOf('d2'), body: 'no JSON' });
+    service.hand({ ...pushOf('d3'), headers: {} });
+    service.push('d4');
+    await handedIn(4);
+    assert.deepEqual(
+      pushes.map(({ delivery_id }) => delivery_id),
+      ['d4'],
+    );
+    assert.deepEqual(
+      service.results.map(({ delivery_id, status_code }) => [delivery_id, status_code]),
+      [
+        ['d1', 400],
+        ['d2', 400],
+        ['d3', 401],
+        ['d4', 200],
+      ],
+    );
+    service.push('d5');
+    await handedIn(5);
+  });
+
+  test('a result that is none throws where it is given, and the right one can be given then', async (t) => {
+    const { service, pushes, taken, handedIn } = await start(t);
+    service.push('d1');
+    await taken(1);
+    assert.throws(() => pushes[0]!.respond({ not_reached: undefined as unknown as string }), TypeError);
+    succeed(pushes[0]!);
+    await handedIn(1);
+  });
+
+  test('what onConnection throws ends it, also when the service is lost', async (t) => {
+    const onConnection = (state: string) => {
+      if (state === 'reconnecting') throw new Error('of the caller');
+    };
+    const { service, over, asked } = await start(t, { concurrency: 2, onConnection });
+    await asked();
+    service.cutWaiting();
+    await assert.rejects(inTime('the end', over), /of the caller/);
   });
 
   test('only the first result of a push counts: a success after a failure is not that of the next attempt', async (t) => {

@@ -6,7 +6,7 @@ import { charsOf, fitting, type HandedInResult, type PushResult, ResultQueue } f
 import { Remembered } from './remembered.ts';
 import { randomId } from './random_id.ts';
 import type { Requests } from './requests.ts';
-import { type Push, readPush } from './verify.ts';
+import { type Push, readPush, VerificationError } from './verify.ts';
 
 /**
  * How long the service keeps a request without pushes: many proxies end a request after 60 s without a byte. Each new
@@ -457,7 +457,8 @@ export class Puller {
       running.deadline = setTimeout(() => this.#expire(delivery_id), left_ms);
       return;
     }
-    const push = readPush(new TextEncoder().encode(body), headers);
+    const push = this.#read({ delivery_id, attempt, headers, body });
+    if (push === null) return;
     const abort = new AbortController();
     const deadline = setTimeout(() => this.#expire(delivery_id), left_ms);
     const { meeting_id } = push;
@@ -474,10 +475,22 @@ export class Puller {
     else this.#wake();
   }
 
+  /** Reads a push. Refuses one that is not as the specification says, as a webhook would; then returns null. */
+  #read({ delivery_id, attempt, headers, body }: Omit<HandedOut, 'deadline_at'>): Push | null {
+    try {
+      return readPush(new TextEncoder().encode(body), headers);
+    } catch (error) {
+      if (!(error instanceof VerificationError)) throw error;
+      const status_code = error.reason === 'invalid_body' ? 400 : 401;
+      this.#results.add({ delivery_id, attempt, ...fitting({ status_code, body: error.message }) });
+      return null;
+    }
+  }
+
   #respond(delivery_id: string, held: Held, result: PushResult): void {
     if (held.has_result) return;
-    held.has_result = true;
     const given = fitting(result);
+    held.has_result = true;
     const is_success = 'status_code' in given && given.status_code >= 200 && given.status_code < 300;
     if (is_success) this.#successes.set(delivery_id, given);
     if (this.#held.get(delivery_id) !== held) return;
@@ -532,21 +545,26 @@ export class Puller {
   }
 
   #fail(error: unknown): void {
-    if (!(error instanceof ConvokeError) || !isWaitedOut(error)) {
-      this.#error ??= error;
-      this.#ending.abort();
-      this.#waiting?.abort();
-      this.#pausing?.abort();
-      this.#wake();
-      return;
-    }
+    if (!(error instanceof ConvokeError) || !isWaitedOut(error)) return this.#giveUp(error);
     const left_ms = this.#hand_in_until_ms - this.#now();
     if (left_ms <= 0) return;
-    if (this.#is_connected !== false) this.#options.onConnection?.('reconnecting', error);
+    try {
+      if (this.#is_connected !== false) this.#options.onConnection?.('reconnecting', error);
+    } catch (thrown) {
+      return this.#giveUp(thrown);
+    }
     this.#is_connected = false;
     if (this.#pausing !== null) return;
     const pause_ms = this.#backoff.pauseAfter(error);
     void this.#pause(left_ms === Infinity ? pause_ms : Math.min(pause_ms, HAND_IN_PAUSE_MS_MAX, left_ms));
+  }
+
+  #giveUp(error: unknown): void {
+    this.#error ??= error;
+    this.#ending.abort();
+    this.#waiting?.abort();
+    this.#pausing?.abort();
+    this.#wake();
   }
 
   /** Pauses before the next request. When the iteration ends, its last results cut the pause short. */
@@ -589,9 +607,23 @@ function readPushes(url: string): (response: Response, text: string) => { pushes
     } catch {
       throw errorFromProxy(response, url);
     }
-    if (!Array.isArray(pushes)) throw errorFromProxy(response, url);
+    if (!Array.isArray(pushes) || !pushes.every(isHandedOut)) throw errorFromProxy(response, url);
     // The header has whole seconds. Where a proxy removes it, the clock of this machine takes its place.
     const date_ms = Date.parse(response.headers.get('date') ?? '');
-    return { pushes: pushes as HandedOut[], sent_at_ms: Number.isNaN(date_ms) ? Date.now() : date_ms };
+    return { pushes, sent_at_ms: Number.isNaN(date_ms) ? Date.now() : date_ms };
   };
+}
+
+function isHandedOut(value: unknown): value is HandedOut {
+  if (typeof value !== 'object' || value === null) return false;
+  const { delivery_id, attempt, headers, body, deadline_at } = value as Partial<Record<keyof HandedOut, unknown>>;
+  return (
+    typeof delivery_id === 'string' &&
+    typeof attempt === 'number' &&
+    typeof headers === 'object' &&
+    headers !== null &&
+    Object.values(headers).every((text) => typeof text === 'string') &&
+    typeof body === 'string' &&
+    !Number.isNaN(Date.parse(String(deadline_at)))
+  );
 }
