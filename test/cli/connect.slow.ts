@@ -249,6 +249,39 @@ describe('connect', () => {
     assert.match(await stderr, /no longer registered; registering it again\n[^]*\nconvoke: No instance .*_exist\)\n$/);
   });
 
+  test('one Ctrl-C that arrives as two signals lets the push in progress end', async (t) => {
+    const service = await startService(t);
+    const client = new ConvokeClient({ base_url: service.url });
+    const begun = Promise.withResolvers<void>();
+    const release = Promise.withResolvers<void>();
+    const runtime = createServer(async (_, response) => {
+      begun.resolve();
+      await release.promise;
+      response.end();
+    });
+    await once(runtime.listen(0, '127.0.0.1'), 'listening');
+    t.after(() => runtime.close().closeAllConnections());
+    const to = `http://127.0.0.1:${(runtime.address() as AddressInfo).port}/`;
+    const options = ['--agent', 'anna', '--meeting', 'twice', '--to', to, '--url', service.url];
+    const connect = start(['connect', ...options], { env: home(t) });
+    t.after(() => void connect.kill('SIGKILL'));
+    const ended = once(connect, 'exit');
+    const lines = createInterface({ input: connect.stderr! });
+    await once(lines, 'line');
+    await client.sendMessage('twice', {});
+    await begun.promise;
+    connect.kill('SIGINT');
+    await once(lines, 'line');
+    connect.kill('SIGINT');
+    release.resolve();
+    assert.deepEqual(await ended, [0, null]);
+    const { data } = await client.listDeliveries({ meeting_id: 'twice' });
+    assert.deepEqual(
+      data.map(({ state }) => state),
+      ['delivered'],
+    );
+  });
+
   test('waits while something else responds at the address of the service, and says so at once', async (t) => {
     const server = createServer((_, response) => {
       response.writeHead(404, { 'content-type': 'text/plain' }).end('404 page not found');

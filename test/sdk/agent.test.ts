@@ -199,6 +199,27 @@ describe('serveAgent', () => {
     assert.deepEqual(said(await messagesOf('ends', 2)).at(-1), { content: 'the last word' });
   });
 
+  test('one Ctrl-C that arrives as two signals lets the answer in progress end; later signals are for the process again', async (t) => {
+    const release = Promise.withResolvers<void>();
+    const begun = Promise.withResolvers<void>();
+    const listeners = () => ['SIGINT', 'SIGTERM'].map((signal) => process.listenerCount(signal));
+    const before = listeners();
+    const { over } = serve(t, { agent_id: 'dina', meetings: ['twice'], signal: undefined }, async () => {
+      begun.resolve();
+      await release.promise;
+      return 'the last word';
+    });
+    await joined('twice');
+    await client.sendMessage('twice', { content: 'begin' });
+    await begun.promise;
+    // A second signal ends a process that does not listen.
+    for (let count = 1; count <= 2; count++) process.kill(process.pid, 'SIGINT');
+    await until('the end of its listeners', listeners, (now) => now.join() === before.join());
+    release.resolve();
+    await over;
+    assert.deepEqual(said(await messagesOf('twice', 2)).at(-1), { content: 'the last word' });
+  });
+
   test('registers and joins again when its instance was deleted, and ends when that happens twice within a minute', async (t) => {
     let now_ms = 0;
     const losses: string[] = [];

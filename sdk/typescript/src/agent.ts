@@ -14,6 +14,7 @@ const DEFAULT_URL = 'http://127.0.0.1:8080';
 /** A turn of a language model takes up to two minutes. */
 const TURN_S = 120;
 const CONCURRENCY = 16;
+const SAME_SIGNAL_MS = 300;
 
 /** The push that an agent gets: a message of a meeting. */
 export type AgentPush = Push & Pick<PushInHand, 'signal'>;
@@ -221,7 +222,7 @@ function isList(
 /** Which parts of Node's `process` exist depends on the runtime; a page has none. */
 interface Process {
   env?: Record<string, string | undefined>;
-  once?: (signal: string, listener: () => void) => unknown;
+  on?: (signal: string, listener: () => void) => unknown;
   off?: (signal: string, listener: () => void) => unknown;
 }
 
@@ -238,15 +239,24 @@ function variable(name: string): string | undefined {
   }
 }
 
-/** A signal that the first SIGTERM or SIGINT aborts. */
+/**
+ * A signal that the first SIGTERM or SIGINT aborts. Ctrl-C goes to every process of the terminal, and some parents, such
+ * as npm, also pass it on. So signals within SAME_SIGNAL_MS count as one.
+ */
 function signalOfProcess(): { signal: AbortSignal; release: () => void } {
   const ending = new AbortController();
   const process = processHere();
-  const end = () => ending.abort();
   const names = ['SIGTERM', 'SIGINT'];
-  for (const name of names) process?.once?.(name, end);
+  let timer: ReturnType<typeof setTimeout> | undefined;
   const release = () => {
+    clearTimeout(timer);
     for (const name of names) process?.off?.(name, end);
   };
+  const end = () => {
+    if (ending.signal.aborted) return;
+    timer = setTimeout(release, SAME_SIGNAL_MS);
+    ending.abort();
+  };
+  for (const name of names) process?.on?.(name, end);
   return { signal: ending.signal, release };
 }

@@ -13,17 +13,11 @@ import { releaseStartMemory } from '../../../store/thread/start_memory.ts';
 import { describeRefusedPort } from '../api.ts';
 import { dataFile, keyFile, makeDirectory } from '../data_directory.ts';
 import { isSystemError } from '../system_error.ts';
-import { CommandFailure, EXIT } from '../exit.ts';
+import { CommandFailure, EXIT, SAME_SIGNAL_MS } from '../exit.ts';
 import { goOnUnread, note, print } from '../terminal.ts';
 import { quoted } from '../format.ts';
 import { jsonLog, prettyLog } from '../log.ts';
 import { typed } from '../command_name.ts';
-
-/**
- * Ctrl-C goes to every process of the terminal, and npm and the launcher (main.ts) also pass it on. So one Ctrl-C may
- * arrive as several signals: those within this time count as one.
- */
-const SAME_SIGNAL_MS = 300;
 
 /**
  * How long a stop may take: longer than an attempt with the default timeout of 5 s, and shorter than the 10 s after

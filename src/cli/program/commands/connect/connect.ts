@@ -8,6 +8,7 @@ import {
 } from '@convoke/sdk';
 import { wallNow } from '../../../../wall_clock.ts';
 import { clientFor } from '../../api.ts';
+import { SAME_SIGNAL_MS } from '../../exit.ts';
 import { durationInWords } from '../../format.ts';
 import { goOnUnread, note, plain, print, printJson, styled } from '../../terminal.ts';
 import { ackTimeoutOf, type Connection } from './connection.ts';
@@ -190,7 +191,8 @@ function unreachable(to: string, why: string): string {
 function interrupted(): { signal: AbortSignal; release: () => void } {
   const ending = new AbortController();
   const end = () => {
-    release();
+    if (ending.signal.aborted) return;
+    setTimeout(release, SAME_SIGNAL_MS).unref();
     note('ends after the pushes in progress; a second Ctrl-C ends it at once');
     ending.abort();
   };
