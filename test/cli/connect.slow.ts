@@ -5,7 +5,7 @@ import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'n
 import { createServer } from 'node:http';
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
-import { dirname, join } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 import { createInterface } from 'node:readline';
 import { text as readAll } from 'node:stream/consumers';
 import { describe, test, type TestContext } from 'node:test';
@@ -189,6 +189,8 @@ describe('connect', () => {
     // Node does not use the proxy then, so its password need not be in the unit.
     for (const text of texts(env)) assert(text.includes('NODE_EXTRA_CA_CERTS') && !/proxy/i.test(text));
     assert.doesNotMatch(texts({})[0]!, /Environment/);
+    // A unit starts in the home directory.
+    for (const text of texts({ NODE_EXTRA_CA_CERTS: 'certs/ca.pem' })) assert(text.includes(resolve('certs/ca.pem')));
   });
 
   test('another --install takes effect, and a unit that is stopped has the time to end its pushes', () => {
@@ -299,6 +301,29 @@ describe('connect', () => {
     );
     connect.kill('SIGTERM');
     assert.deepEqual(await ended, [0, null]);
+  });
+
+  test('no invite is redeemed with an option that would take the place of its key or its instance', async (t) => {
+    const env = home(t);
+    const link = `${await deadUrl()}/invite/abc`;
+    for (const more of [
+      ['--api-key', 'cvk_other'],
+      ['--instance', 'other'],
+    ]) {
+      const { code, stderr } = await convoke(['connect', link, '--to', TO, ...more], { env });
+      assert.equal(code, 2, stderr);
+      assert.match(stderr, /leave out --instance and --api-key/);
+    }
+  });
+
+  test('says what to do when the response with the key of an invite is lost', async (t) => {
+    const server = createServer((request) => request.socket.destroy());
+    await once(server.listen(0, '127.0.0.1'), 'listening');
+    t.after(() => server.close());
+    const link = `http://127.0.0.1:${(server.address() as AddressInfo).port}/invite/abc`;
+    const { code, stderr } = await convoke(['connect', link, '--to', TO], { env: home(t) });
+    assert.equal(code, 3);
+    assert.match(stderr, /; run this again; if the service says then that the link was redeemed, .* another link\n$/);
   });
 
   test('no invite is redeemed when its key cannot be saved, and the text says what to do', async (t) => {

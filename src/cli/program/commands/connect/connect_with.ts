@@ -1,5 +1,5 @@
 import { realpathSync } from 'node:fs';
-import { type ApiOptions, clientFor } from '../../api.ts';
+import { type ApiOptions, clientFor, withSecret } from '../../api.ts';
 import { typed } from '../../command_name.ts';
 import { CommandFailure, EXIT } from '../../exit.ts';
 import { quoted } from '../../format.ts';
@@ -41,7 +41,7 @@ export async function connectWith(
       link_or_instance === undefined
         ? {}
         : is_link
-          ? await redeemed(link_or_instance, options)
+          ? await redeemed(link_or_instance, options, isTyped)
           : await readConnection(link_or_instance);
     const chosen = await runtimeChosen(options);
     return { ...merged(saved, options, isTyped), runtime: options.runtime === undefined ? saved.runtime : chosen };
@@ -58,7 +58,17 @@ async function makeAndSave(make: () => Promise<Connection>): Promise<Connection>
 }
 
 /** Redeems the link of an invite. Reports missing options first, because the link works only once. */
-async function redeemed(link: string, options: ConnectOptions): Promise<Partial<Connection>> {
+async function redeemed(
+  link: string,
+  options: ConnectOptions,
+  isTyped: (option: string) => boolean,
+): Promise<Partial<Connection>> {
+  // Either option would take the place of what the link gives, and nobody sees the key of the link again.
+  if (isTyped('apiKey') || isTyped('instance'))
+    throw new CommandFailure(
+      EXIT.usage,
+      'a link names its instance and gives its key: leave out --instance and --api-key',
+    );
   checkedTo(options.to);
   checkedHeaders(options.header);
   await runtimeChosen(options);
@@ -66,7 +76,10 @@ async function redeemed(link: string, options: ConnectOptions): Promise<Partial<
   if (!URL.canParse(link) || secret === undefined) {
     throw new CommandFailure(EXIT.usage, 'the link of an invite looks like https://convoke.example/invite/…');
   }
-  const { instance_id, meeting_ids, agent_ids, api_key } = await clientFor({ url }).redeemInvite(link);
+  const { instance_id, meeting_ids, agent_ids, api_key } = await withSecret(
+    clientFor({ url }).redeemInvite(link),
+    'run this again; if the service says then that the link was redeemed, nobody saw its key: ask for another link',
+  );
   return { url, api_key, instance_id, meeting_ids, agent_ids };
 }
 

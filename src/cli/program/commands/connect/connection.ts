@@ -106,7 +106,8 @@ export async function saveConnection(
   try {
     const connection = await make();
     const path = connectionFile(connection.instance_id);
-    await writeFile(draft, `${JSON.stringify(connection, null, 2)}\n`);
+    // The key of an invite is nowhere else: it is on disk before the file has its name.
+    await writeFile(draft, `${JSON.stringify(connection, null, 2)}\n`, { flush: true });
     await rename(draft, path);
     return { connection, path };
   } catch (error) {

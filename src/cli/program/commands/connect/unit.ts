@@ -1,7 +1,7 @@
 /** Makes the operating system start `convoke connect`: a user unit of systemd, or an agent of launchd. */
 import { chmod, mkdir, writeFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 import { CommandFailure, EXIT } from '../../exit.ts';
 import { fileName } from './connection.ts';
 
@@ -57,7 +57,9 @@ export async function writeUnit({ path, text }: Unit): Promise<void> {
 /** The name and the value of each variable that the unit gets. */
 function variablesOf(env: NodeJS.ProcessEnv): [name: string, value: string][] {
   const names = env['NODE_USE_ENV_PROXY'] ? [...KEPT_VARIABLES, ...PROXY_VARIABLES] : KEPT_VARIABLES;
-  return names.flatMap((name) => (env[name] ? [[name, env[name]]] : []));
+  const isPath = (name: string): boolean => name === 'XDG_CONFIG_HOME' || name === 'NODE_EXTRA_CA_CERTS';
+  // A unit starts in another directory than this shell.
+  return names.flatMap((name) => (env[name] ? [[name, isPath(name) ? resolve(env[name]) : env[name]]] : []));
 }
 
 function systemdUnit(instance_id: string, command: readonly string[], env: NodeJS.ProcessEnv): Unit {
