@@ -4,6 +4,8 @@
  */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { ConvokeError } from '@convoke/sdk';
+import { failureOf } from '../../src/cli/program/api.ts';
 import { jsonOf, plain } from '../../src/cli/program/terminal.ts';
 import { shown } from '../../web/src/format.ts';
 
@@ -76,5 +78,14 @@ describe('invisible characters', () => {
       assert.equal(plain(text), text);
       assert.equal(JSON.parse(jsonOf(text)), text);
     });
+  }
+});
+
+test('the text of a refusal is one line that no terminal obeys, whatever responds', () => {
+  const detail = 'bad \u001b]0;title\u0007\u202e thing\nconvoke: another line';
+  for (const code of ['unexpected_response', 'invalid_fields', 'x\u001b[2J']) {
+    const { message } = failureOf(new ConvokeError(code, detail, { status: 422 }));
+    // oxlint-disable-next-line no-control-regex
+    assert.doesNotMatch(message, /[\p{Cc}\u202e]/u);
   }
 });

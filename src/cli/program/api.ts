@@ -2,7 +2,7 @@ import { all, ConvokeClient, ConvokeError, type PageStart, refusedPort, type Sea
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { type ProblemCode, PROBLEMS } from '../../domain/problem.ts';
 import { CommandFailure, EXIT } from './exit.ts';
-import { note } from './terminal.ts';
+import { note, plain } from './terminal.ts';
 import { typed } from './command_name.ts';
 import { listInWords } from './format.ts';
 
@@ -117,14 +117,16 @@ export async function withSecret<T>(response: Promise<T>, advice: string): Promi
 
 /** The exit code and the one-line message for a failed call. */
 export function failureOf(error: ConvokeError): CommandFailure {
-  const { code, status, detail } = error;
+  const { code, status } = error;
+  // The text is from the network: a terminal must not obey it.
+  const detail = plain(error.detail);
   if (isLost(error)) {
     return new CommandFailure(EXIT.unreachable, detail.replaceAll('base_url', '--url'));
   }
   if (code === 'api_key_missing') return new CommandFailure(EXIT.refused, `${describeKeyMissing()} (${code})`);
   // The service's detail already names every invalid field.
   const exit_code = status !== null && status >= 500 ? EXIT.failed : EXIT.refused;
-  return new CommandFailure(exit_code, `${withTitle(code, detail)} (${code})`);
+  return new CommandFailure(exit_code, `${withTitle(code, detail)} (${plain(code)})`);
 }
 
 /** Adds the title to a detail that is only the advice of the code: advice does not say what went wrong. */

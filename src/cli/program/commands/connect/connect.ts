@@ -45,7 +45,9 @@ export async function connect(connection: Connection, { json }: { json?: true })
     await enter(client, connection, signal, (error) => noteLoss(error));
     noteLoss(null);
     note(
-      `${agent_ids.join(', ')} takes part in ${meeting_ids.join(', ') || 'no meeting yet'} as ${instance_id}: pulls from ${url} for ${to}`,
+      plain(
+        `${agent_ids.join(', ')} takes part in ${meeting_ids.join(', ') || 'no meeting yet'} as ${instance_id}: pulls from ${url} for ${to}`,
+      ),
     );
     const pushes = client.pull(instance_id, {
       concurrency: CONCURRENCY,
@@ -59,7 +61,7 @@ export async function connect(connection: Connection, { json }: { json?: true })
     });
     for await (const push of pushes) void carry(push, { post }, connection, signal, json);
   };
-  const onMissing = () => note(`${instance_id} is no longer registered; registering it again`);
+  const onMissing = () => note(`${plain(instance_id)} is no longer registered; registering it again`);
   try {
     await stayRegistered(takePart, { signal, onMissing });
   } catch (error) {
@@ -165,7 +167,7 @@ function onceUntilRegained(): (error: ConvokeError | null) => void {
       said.clear();
     } else if (!said.has(error.code)) {
       said.add(error.code);
-      note(`${error.detail.replaceAll('base_url', '--url')}; trying again`);
+      note(`${plain(error.detail).replaceAll('base_url', '--url')}; trying again`);
     }
   };
 }
