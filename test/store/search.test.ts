@@ -164,7 +164,12 @@ function findsThem(engine: EngineUnderTest): void {
       assert.equal(await store.messages.ofDelivery(id), null);
     const [one] = await lane(store, 'i', 'm');
     await store.deliveries.settle([settled(one!, { settled_at: 1 })], []);
-    await store.deliveries.prune({ deliveries_ms: 2, messages_ms: 0, idempotency_ms: 0, future_ms: Infinity }, 100, Infinity, null);
+    await store.deliveries.prune(
+      { deliveries_ms: 2, messages_ms: 0, idempotency_ms: 0, future_ms: Infinity },
+      100,
+      Infinity,
+      null,
+    );
     assert.equal(await store.deliveries.get(one!.delivery_id, NOW), null);
     assert.equal((await store.messages.ofDelivery(one!.delivery_id))?.message_id, first!.message_id);
   });
