@@ -10,11 +10,13 @@
    * result is null when anybody but this user and root could write the directory or replace it.
    */
   const cacheDirectory = () => {
-    const { lstatSync, mkdirSync, realpathSync } = require('fs');
+    const { existsSync, lstatSync, mkdirSync, realpathSync } = require('fs');
     const path = require('path');
     try {
       const base = process.env.XDG_CACHE_HOME || path.join(require('os').homedir(), '.cache');
-      mkdirSync(path.join(base, 'convoke/compiled'), { recursive: true, mode: 0o700 });
+      // One by one: `recursive` never returns when the system refuses with ENOENT, as under /proc.
+      const made = [base, path.join(base, 'convoke'), path.join(base, 'convoke/compiled')];
+      for (const each of made) if (!existsSync(each)) mkdirSync(each, { mode: 0o700 });
       const directory = realpathSync(path.join(base, 'convoke/compiled'));
       // Only Windows has no getuid. There the profile of a user belongs to that user.
       if (!process.getuid) return directory;

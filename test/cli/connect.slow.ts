@@ -7,7 +7,7 @@ import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { dirname, join, resolve } from 'node:path';
 import { createInterface } from 'node:readline';
-import { text as readAll } from 'node:stream/consumers';
+import { json as readJson, text as readAll } from 'node:stream/consumers';
 import { describe, test, type TestContext } from 'node:test';
 import { ConvokeClient } from '@convoke/sdk';
 import { type ConnectOptions, connectWith } from '../../src/cli/program/commands/connect/connect_with.ts';
@@ -16,7 +16,7 @@ import { unitFor } from '../../src/cli/program/commands/connect/unit.ts';
 import { convoke, deadUrl, start, temporaryDirectory } from '../support/command_line.ts';
 import { startReceiver } from '../support/receiver.ts';
 import { startService } from '../support/service.ts';
-import { until } from '../support/wait.ts';
+import { inTime, until } from '../support/wait.ts';
 
 const TO = 'http://127.0.0.1:9000/convoke';
 const TOKEN = 'token-of-the-runtime';
@@ -314,6 +314,42 @@ describe('connect', () => {
       assert.equal(code, 2, stderr);
       assert.match(stderr, /leave out --instance and --api-key/);
     }
+  });
+
+  test('says that nothing can be saved in a directory in which the system makes none, such as /proc', async (t) => {
+    if (process.platform !== 'linux') return t.skip('/proc is of Linux');
+    const child = start(['connect', '--agent', 'anna', '--to', TO, '--install'], {
+      env: { HOME: home(t).HOME, XDG_CONFIG_HOME: '/proc/none', XDG_CACHE_HOME: '/proc/none' },
+    });
+    t.after(() => void child.kill('SIGKILL'));
+    assert.match(await inTime('the end', readAll(child.stderr!)), /cannot be saved there \(ENOENT\)/);
+  });
+
+  test('a push with which no request can be made fails alone', async (t) => {
+    const reported = Promise.withResolvers<{ status_code: number; body: string }>();
+    const push = {
+      delivery_id: 'dlv_1',
+      attempt: 1,
+      headers: { 'webhook-id': 'dlv_1', tracestate: 'a\nb' },
+      body: JSON.stringify({ event: 'new_message', meeting_id: 'm', message: {}, target_agents: [], timestamp: '' }),
+      deadline_at: new Date(Date.now() + 60_000).toISOString(),
+    };
+    const pushes = [push];
+    const service = createServer(async (request, response) => {
+      const { results } = (await readJson(request)) as { results?: { status_code: number; body: string }[] };
+      if (results === undefined) return void response.end(JSON.stringify({ instance_id: 'anna' }));
+      if (results[0] !== undefined) reported.resolve(results[0]);
+      if (pushes.length > 0) response.end(JSON.stringify({ pushes: pushes.splice(0) }));
+    });
+    await once(service.listen(0, '127.0.0.1'), 'listening');
+    t.after(() => service.close().closeAllConnections());
+    const url = `http://127.0.0.1:${(service.address() as AddressInfo).port}`;
+    const runtime = await startReceiver(t);
+    const connect = start(['connect', '--agent', 'anna', '--to', runtime.url, '--url', url], { env: home(t) });
+    t.after(() => void connect.kill('SIGKILL'));
+    const { status_code, body } = await inTime('the result', reported.promise);
+    assert.equal(status_code, 500);
+    assert.match(body, /Invalid character in header content \["tracestate"\]/);
   });
 
   test('says what to do when the response with the key of an invite is lost', async (t) => {

@@ -109,7 +109,12 @@ async function carry(
   const started_ms = performance.now();
   const ack_timeout_ms = ackTimeoutOf(connection) * 1000;
   const reply_by_ms = connection.replies ? started_ms + ack_timeout_ms - HAND_IN_MS : undefined;
-  const posted = await holdWhileRestarting(push, () => runtime.post(push, reply_by_ms), ack_timeout_ms, ending);
+  const post = () => runtime.post(push, reply_by_ms);
+  // A push with which no request can be made must not end the others.
+  const posted = await holdWhileRestarting(push, post, ack_timeout_ms, ending).catch((error: Error): LocalResponse => ({
+    status_code: 500,
+    body: `convoke connect failed: ${error.message}`,
+  }));
   const { is_cut = false, ...result } = posted;
   push.respond(result);
   printPush(push, result, performance.now() - started_ms, json);

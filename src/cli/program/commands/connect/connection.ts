@@ -2,12 +2,13 @@
  * The settings of `convoke connect`. They are in one file for each instance, which only this user can read.
  */
 import { createHash, randomUUID } from 'node:crypto';
-import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import type { MemberRules } from '../../../../domain/catch_up.ts';
 import { ACK_TIMEOUT_S } from '../../../../domain/instance.ts';
 import { runtimeOf, type RuntimeSettings } from '../../../../domain/runtimes/runtimes.ts';
+import { makeDirectory } from '../../data_directory.ts';
 import { CommandFailure, EXIT } from '../../exit.ts';
 import { isSystemError } from '../../system_error.ts';
 
@@ -119,7 +120,7 @@ export async function saveConnection(
 async function beginDraft(): Promise<string> {
   const draft = join(directory(), `${randomUUID()}.draft`);
   try {
-    await mkdir(directory(), { recursive: true, mode: 0o700 });
+    await makeDirectory(directory());
     await writeFile(draft, ' '.repeat(DRAFT_BYTES), { mode: 0o600, flag: 'wx' });
     return draft;
   } catch (error) {

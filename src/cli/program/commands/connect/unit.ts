@@ -1,7 +1,8 @@
 /** Makes the operating system start `convoke connect`: a user unit of systemd, or an agent of launchd. */
-import { chmod, mkdir, writeFile } from 'node:fs/promises';
+import { chmod, writeFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
+import { makeDirectory } from '../../data_directory.ts';
 import { CommandFailure, EXIT } from '../../exit.ts';
 import { fileName } from './connection.ts';
 
@@ -49,7 +50,7 @@ export function unitFor(
 }
 
 export async function writeUnit({ path, text }: Unit): Promise<void> {
-  await mkdir(dirname(path), { recursive: true });
+  await makeDirectory(dirname(path));
   await writeFile(path, text, { mode: 0o600 });
   await chmod(path, 0o600);
 }
