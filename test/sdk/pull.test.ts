@@ -487,6 +487,21 @@ describe('pull', () => {
     await handedIn(5);
   });
 
+  test('a clock that is a month behind, without a date in the response, leaves a push its time', async (t) => {
+    const { service, pushes, taken, asked } = await start(t, { concurrency: 2 });
+    service.push('d1', { left_ms: 30 * 86_400_000 });
+    await taken(1);
+    await asked();
+    service.push('d2', { left_ms: 20 });
+    await taken(2);
+    await until(
+      'a later deadline',
+      () => pushes[1]!.signal.aborted,
+      (is) => is,
+    );
+    assert.equal(pushes[0]!.signal.aborted, false);
+  });
+
   test('a result that is none throws where it is given, and the right one can be given then', async (t) => {
     const { service, pushes, taken, handedIn } = await start(t);
     service.push('d1');

@@ -1,7 +1,7 @@
 import { Backoff } from './backoff.ts';
 import { ConvokeError, errorFromProxy, errorFromResponse, isPassing, isWaitedOut } from './error.ts';
 import { assertConcurrency } from './number_option.ts';
-import { pause } from './pause.ts';
+import { pause, TIMER_MS_MAX } from './pause.ts';
 import { charsOf, fitting, type HandedInResult, type PushResult, ResultQueue } from './push_result.ts';
 import { Remembered } from './remembered.ts';
 import { randomId } from './random_id.ts';
@@ -443,7 +443,8 @@ export class Puller {
       this.#results.add({ delivery_id, attempt, ...success });
       return;
     }
-    const left_ms = Date.parse(deadline_at) - sent_at_ms;
+    // Without a date in the response, a clock that is far behind makes the time too long for a timer.
+    const left_ms = Math.min(Date.parse(deadline_at) - sent_at_ms, TIMER_MS_MAX);
     const running = this.#held.get(delivery_id);
     if (running !== undefined) {
       clearTimeout(running.deadline);
