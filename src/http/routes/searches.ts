@@ -10,12 +10,17 @@ export const LIST_MS_MAX = 50;
 const CALLS_MAX = 40;
 /** Each call may read this many times as many rows as the call before it. Most pages are full after the first call. */
 const READS_FACTOR = 4;
+/**
+ * A request reads so many rows, however long it takes. On a busy service each call waits for its turn: after few rows the
+ * reader would only have to wait again, with the next request.
+ */
+const ROWS_MIN = 1_000;
 /** The page ends when its items have this many characters. */
 const PAGE_CHARS_MAX = 1 << 20;
 
 /**
- * Searches until the page is full, the end is reached, or the request has taken `ms_max`. Makes one call after the
- * other, so that the store can do other work meanwhile.
+ * Searches until the page is full, the end is reached, or the request has taken `ms_max`, but at least through
+ * `ROWS_MIN` rows. Makes one call after the other, so that the store can do other work meanwhile.
  */
 export async function searchOn<T, Place extends number | string = number>(
   { limit, cursor }: { limit: number; cursor?: string | undefined },
@@ -28,17 +33,19 @@ export async function searchOn<T, Place extends number | string = number>(
   let chars = 0;
   let next = cursor;
   let rows = limit + 1;
+  let rows_read = 0;
   for (let calls = 1; ; calls++) {
     rows = Math.min(rows, SEARCH_READS.rows);
     const page = await search({ limit: limit - data.length, cursor: next }, { ...SEARCH_READS, rows });
+    rows_read += rows;
     for (const item of page.data) {
       data.push(item);
       chars += charsOf(item);
     }
     const { next_cursor, searched_to } = page;
     const is_full = searched_to === null || data.length >= limit || chars >= PAGE_CHARS_MAX;
-    if (next_cursor === null || is_full || calls === CALLS_MAX || clock.now() >= end)
-      return { data, next_cursor, searched_to };
+    const is_late = rows_read >= ROWS_MIN && clock.now() >= end;
+    if (next_cursor === null || is_full || is_late || calls === CALLS_MAX) return { data, next_cursor, searched_to };
     next = next_cursor;
     rows *= READS_FACTOR;
   }
