@@ -191,6 +191,18 @@ describe('one request', () => {
     assert.deepEqual([page.data.map(({ seq }) => seq), page.searched_to], [[2], null]);
   });
 
+  test('does not say how far it came when its page is full', async (t) => {
+    const store = await ENGINES[0]!.open(t);
+    for (const meeting_id of ['a1', 'a2', 'b', 'c']) await store.messages.accept([newMessage(meeting_id)]);
+    const page = await searchOn<MeetingRow, string>(
+      { limit: 2 },
+      { clock: { now: () => 0 }, ms_max: 400 },
+      () => 0,
+      ({ cursor }) => store.meetings.list({ limit: 2, q: 'a', cursor }, null, { rows: 3, bytes: 2 ** 30 }),
+    );
+    assert.deepEqual([page.data.length, page.searched_to, page.next_cursor === null], [2, null, false]);
+  });
+
   test('says to which id it came, in a list in the order of ids', async (t) => {
     const store = await ENGINES[0]!.open(t);
     for (const meeting_id of ['a', 'b', 'c']) await store.messages.accept([newMessage(meeting_id)]);

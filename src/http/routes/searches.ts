@@ -43,7 +43,9 @@ export async function searchOn<T, Place extends number | string = number>(
       chars += charsOf(item);
     }
     const { next_cursor, searched_to } = page;
-    const is_full = searched_to === null || data.length >= limit || chars >= PAGE_CHARS_MAX;
+    // A full page is not one that the limit cut short, also where the last call came to its limit.
+    if (data.length >= limit) return { data, next_cursor, searched_to: null };
+    const is_full = searched_to === null || chars >= PAGE_CHARS_MAX;
     const is_late = rows_read >= ROWS_MIN && clock.now() >= end;
     if (next_cursor === null || is_full || is_late || calls === CALLS_MAX) return { data, next_cursor, searched_to };
     next = next_cursor;
