@@ -14,8 +14,8 @@ import type { Author } from './author.ts';
 import { orReadAgain } from './in_doubt.ts';
 
 /**
- * The most pending deliveries that one transaction cancels, so that the deletion of an instance with very many of them
- * delays nobody.
+ * How many pending deliveries one transaction cancels at most, so that the deletion of an instance with very many of
+ * them delays nobody.
  */
 const CANCEL_BATCH = 2_000;
 

@@ -6,13 +6,12 @@ import type { Author } from './author.ts';
 import type { InstanceChanges } from './instances.ts';
 
 /**
- * A lease ends with its key at the latest, and what uses a key ends within a second of the key. When a key expires,
- * nothing calls `look`. One look is a read of an index that has only the leases.
+ * What uses a key ends within a second of the key, so a lease does too. When a key expires, only this timer calls
+ * `look`. One look reads an index that has only the leases.
  */
 const LOOK_EVERY_MS = 500;
 /**
- * The `lease_until` that a revocation writes for every subscription of the revoked key, and so does a rotation without
- * overlap.
+ * The `lease_until` that a revocation, or a rotation without overlap, writes for every subscription of the key.
  */
 const LEASE_REVOKED = 0;
 /** The most instances that are removed before the table is read again. */
@@ -48,7 +47,7 @@ export class Leases {
     });
   }
 
-  /** Removes the instances whose lease has ended, at once. When a round is in progress, another round follows it. */
+  /** Removes at once the instances whose lease has ended. When a round is in progress, another round follows it. */
   look(): void {
     if (this.#is_stopped) return;
     if (this.#looking !== null) {

@@ -30,7 +30,7 @@ export class ServiceChanges {
    * Changes the data key and encrypts every secret with the new key. One call does a part: call again until `done`.
    * The previous key is kept while there are instances whose secrets no key decrypts.
    *
-   * @throws Problem `encryption_key_given`, `encryption_key_not_shared`
+   * @throws Problem `encryption_key_given`, `encryption_key_not_shared`, `encryption_key_not_written`
    */
   async reencrypt(author: Author): Promise<{ key_id: string; rewritten: number; unreadable: string[]; done: boolean }> {
     const { clock, store, derived } = this.#parts;

@@ -29,6 +29,9 @@ export interface DatabaseServers {
 export function parseDatabaseUrl(text: string): DatabaseServers | null {
   const [, head, hosts, tail] = PARTS.exec(text) ?? [];
   if (head === undefined || hosts === undefined || tail === undefined || /\p{Cc}/u.test(text)) return null;
+  const path = tail.replace(/\?.*/s, '');
+  // A password with a slash that is not encoded ends the hosts too early: then a part of it counts as the port.
+  if (path.includes('@') || !isEncoded(path)) return null;
   const names = hosts.split(',');
   if (names.length > DATABASE_SERVERS_MAX || (names.length > 1 && names.includes(''))) return null;
   const urls = names.map((name) => head + name + tail);
@@ -36,6 +39,16 @@ export function parseDatabaseUrl(text: string): DatabaseServers | null {
   const must_write = SESSION_ATTRS.get(new URL(urls[0]!).searchParams.get('target_session_attrs') ?? 'any');
   if (must_write === undefined) return null;
   return { servers: urls.map((url) => ({ url, where: whereOf(url) })), must_write: must_write || urls.length > 1 };
+}
+
+/** Whether each `%` begins an encoded character. */
+function isEncoded(text: string): boolean {
+  try {
+    decodeURIComponent(text);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 function whereOf(url: string): string {

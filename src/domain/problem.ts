@@ -178,7 +178,7 @@ export const PROBLEMS = {
   key_not_active: {
     status: 409,
     title: 'This API key is revoked or has expired',
-    advice: 'Such a key cannot be rotated. Make a new key instead.',
+    advice: 'Such a key gets neither another token nor a portal link. Make a new key instead.',
   },
   overlaps_in_progress: {
     status: 409,
@@ -199,9 +199,9 @@ export const PROBLEMS = {
   },
   quota_exceeded: {
     status: 409,
-    title: 'The maximum that the operator permits is reached',
+    title: 'The maximum that is permitted is reached',
     advice:
-      'The detail says of what there are too many. Remove those that you no longer need, or ask the operator to raise the setting that the detail names.',
+      'The detail says of what there are too many. Remove those that you no longer need. If the detail names a setting, the operator can raise it.',
   },
   callback_not_verified: {
     status: 409,
@@ -220,6 +220,12 @@ export const PROBLEMS = {
     title: 'Another node encrypts under another data key',
     advice:
       'Start the node that `detail` names with the new key as CONVOKE_ENCRYPTION_KEY and the previous one as CONVOKE_ENCRYPTION_KEY_PREVIOUS, or stop it. A node that was killed counts for 15 s. Then repeat the request.',
+  },
+  encryption_key_not_written: {
+    status: 409,
+    title: 'The file with the data key cannot be written',
+    advice:
+      'The detail says what to do. Every secret can still be decrypted with the keys in the file. Then repeat the request.',
   },
   backup_under_way: {
     status: 409,

@@ -1,3 +1,4 @@
+import { ownBytes } from './own_bytes.ts';
 import { fieldText } from './request_body.ts';
 
 /**
@@ -6,7 +7,7 @@ import { fieldText } from './request_body.ts';
  * @param message the sender's own JSON text
  */
 export function pushBodyHead(meeting_id: string, message: string): Uint8Array {
-  return Buffer.from(
+  return ownBytes(
     `{"event":"new_message","meeting_id":${JSON.stringify(meeting_id)},"message":${message},"target_agents":`,
   );
 }
@@ -18,7 +19,12 @@ export function pushBodyHead(meeting_id: string, message: string): Uint8Array {
  * @param timestamp the result of `pushTimestamp` for the message's created_at
  */
 export function pushBody(head: Uint8Array, target_agents: string, timestamp: string): Uint8Array {
-  return Buffer.concat([head, Buffer.from(`${target_agents},"timestamp":${JSON.stringify(timestamp)}}`)]);
+  const rest = `${target_agents},"timestamp":${JSON.stringify(timestamp)}}`;
+  // In memory of its own, as `ownBytes` makes it: a machine that pulls may have a push in hand for ten minutes.
+  const body = Buffer.allocUnsafeSlow(head.byteLength + Buffer.byteLength(rest));
+  body.set(head);
+  body.write(rest, head.byteLength);
+  return body;
 }
 
 /**

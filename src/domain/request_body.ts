@@ -24,12 +24,13 @@ const COLON = 0x3a;
 const COMMA = 0x2c;
 
 const MESSAGE = 'message';
+const MESSAGES = 'messages';
 
 /**
  * The check for repeated names leaves out the values of these fields. A message belongs to the sender and is passed on
  * as it is. The items of `messages` are bodies of their own, which `items` checks one by one.
  */
-const READ_APART: ReadonlySet<string> = new Set([MESSAGE, 'messages']);
+const READ_APART: ReadonlySet<string> = new Set([MESSAGE, MESSAGES]);
 
 /** The field whose value has a message of its own, which the check leaves out too: a later reply. */
 const REPLY = 'reply';
@@ -55,11 +56,13 @@ export interface JsonBody {
 /**
  * Parses a request body.
  *
+ * @param checks_items whether the caller takes the items of `messages` from `items`. Then an item that is too deep is
+ *   refused there, and not the whole body
  * @throws Problem `malformed_json` for a body that is not UTF-8, not JSON, or too deep. Also for a body with a field
  *   twice: JSON.parse would drop one of the two values without an error
  * @throws Problem `body_too_large` for a large body with too many values
  */
-export function parseJsonBody(bytes: Buffer): JsonBody {
+export function parseJsonBody(bytes: Buffer, checks_items = false): JsonBody {
   if (!isUtf8(bytes)) throw new Problem('malformed_json', 'The body is not valid UTF-8.');
   if (bytes.length > COUNTED_BYTES_MIN && valuesIn(bytes) > VALUES_MAX)
     throw new Problem('body_too_large', `The body has more than ${VALUES_MAX} values; send it in several requests.`);
@@ -69,12 +72,15 @@ export function parseJsonBody(bytes: Buffer): JsonBody {
   } catch (error) {
     throw new Problem('malformed_json', `The body is not valid JSON${placeOf(error as SyntaxError)}.`);
   }
-  return bodyOf(bytes, value);
+  return bodyOf(bytes, value, checks_items ? MESSAGES : null);
 }
 
-/** @throws Problem `malformed_json` for a body that is too deep, or has a field twice */
-function bodyOf(bytes: Buffer, value: unknown): JsonBody {
-  const fields = spansOf(bytes);
+/**
+ * @param deep_field the field whose value may have any depth
+ * @throws Problem `malformed_json` for a body that is too deep, or has a field twice
+ */
+function bodyOf(bytes: Buffer, value: unknown, deep_field: string | null = null): JsonBody {
+  const fields = spansOf(bytes, { deep_field });
   return {
     value,
     textOf: (field) => sliceOf(bytes, fields.get(field)),
@@ -173,8 +179,12 @@ const NO_NAMES: ReadonlySet<string> = new Set();
  *
  * @param repeats_allowed whether any field may be repeated; then the last one counts. When false, only fields within
  * the values of READ_APART and within the message of a REPLY may be repeated.
+ * @param deep_field the field whose value may have any depth
  */
-function spansOf(bytes: Buffer, { repeats_allowed = false } = {}): Map<string, Span> {
+function spansOf(
+  bytes: Buffer,
+  { repeats_allowed = false, deep_field = null }: { repeats_allowed?: boolean; deep_field?: string | null } = {},
+): Map<string, Span> {
   const spans = new Map<string, Span>();
   /** One entry for each open object or list: the names in it so far; null when repeated names do not matter there. */
   const open: (ReadonlySet<string> | null)[] = [];
@@ -197,7 +207,7 @@ function spansOf(bytes: Buffer, { repeats_allowed = false } = {}): Map<string, S
       i = endOfString(bytes, i);
       text_end = i + 1;
     } else if (byte === OPEN_BRACE || byte === OPEN_BRACKET) {
-      if (open.length === DEPTH_MAX)
+      if (open.length === DEPTH_MAX && key !== deep_field)
         throw new Problem('malformed_json', `The body is nested more than ${DEPTH_MAX} levels deep.`);
       if (open.length === 0) is_object = byte === OPEN_BRACE;
       open.push(byte === OPEN_BRACE && !is_free ? NO_NAMES : null);

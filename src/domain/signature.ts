@@ -43,7 +43,7 @@ export function makeSecret(random_bytes: Uint8Array): string {
 /**
  * The value of the header webhook-signature: `v1,base64`, one per key, separated by spaces.
  *
- * @param keys the current key, and after a rotation also the previous key, until its overlap ends
+ * @param keys the current key, and each earlier key until the overlap after its rotation ends
  * @param id the webhook-id
  * @param timestamp_s seconds since the epoch, as in webhook-timestamp
  * @param body the exact bytes that are sent

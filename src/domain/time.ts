@@ -2,8 +2,8 @@
 const TIME = /^(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2}):(\d{2})(?:\.\d+)?(?:Z|[+-](\d{2}):(\d{2}))$/i;
 
 /**
- * The first and the last time that Convoke accepts. Between them, the year in UTC has four digits, so Convoke also
- * accepts every time that it returns.
+ * The first and the last time that Convoke accepts. Between them the year in UTC has four digits, so a client can give
+ * every time that Convoke returned.
  */
 const FIRST_MS = Date.parse('0000-01-01T00:00:00.000Z');
 const LAST_MS = Date.parse('9999-12-31T23:59:59.999Z');

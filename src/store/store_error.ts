@@ -12,3 +12,7 @@ export class StoreError extends Error {
     this.code = code;
   }
 }
+
+/** How a person finds the session of PostgreSQL that has locked rows. */
+export const WHO_LOCKS =
+  "SELECT pid, state, query FROM pg_stat_activity WHERE xact_start < now() - interval '1 second' shows the session.";

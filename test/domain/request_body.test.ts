@@ -83,6 +83,18 @@ describe('a JSON body', () => {
     }
   });
 
+  test('with an item that is too deep is refused, unless its items are judged one by one: then this item is refused', () => {
+    const nested = (levels: number): string => `${'['.repeat(levels)}${']'.repeat(levels)}`;
+    const text = `{"messages":[${nested(99)},${nested(100)},${nested(101)}],"a":${nested(99)}}`;
+    assert.throws(() => parse(text), Problem);
+    const items = parseJsonBody(Buffer.from(text), true).items('messages', 1_000);
+    assert.deepEqual(
+      items.map((item) => item instanceof Problem),
+      [false, false, true],
+    );
+    assert.throws(() => parseJsonBody(Buffer.from(`{"messages":[],"a":${nested(100)}}`), true), Problem);
+  });
+
   // An earlier version scanned each level separately, and its cost was 97 times the bytes.
   test('costs its bytes, however deep they are nested', async () => {
     const inner = `[${'1,'.repeat(250_000)}1]`;

@@ -30,7 +30,7 @@ import { contentsOf } from '../support/files.ts';
 import { startCopies } from '../support/copies.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import { headerOf, pushOf, type Receiver, startReceiver } from '../support/receiver.ts';
-import { assertProblem, startService } from '../support/service.ts';
+import { assertProblem, ON_A_FILE, startService } from '../support/service.ts';
 import { inTime, until } from '../support/wait.ts';
 
 const MEETINGS = ['a', 'b', 'c'];
@@ -176,7 +176,7 @@ describe('the command', () => {
   });
 
   test('leaves another backup to the same name alone: the first that is whole has the name', async (t) => {
-    const service = await startService(t);
+    const service = await startService(t, ON_A_FILE);
     await service.send('m', { content: 'hello' });
     const { url, held, release } = await holdFirstCopy(t, service.url);
     const directory = temporaryDirectory(t);
@@ -330,7 +330,7 @@ test('a backup in the place of the file of a killed service is refused beside th
 
 describe('over the API', () => {
   test('one copy is made at a time, and handed over once', async (t) => {
-    const service = await startService(t);
+    const service = await startService(t, ON_A_FILE);
     await service.send('m', { content: 'hello' });
     const begun = await service.post<{ backup_id: string }>('/api/v1/backups/');
     assert.equal(begun.status, 201, begun.text);
@@ -383,7 +383,7 @@ describe('over the API', () => {
   });
 
   test('the SDK says which copies there are not', async (t) => {
-    const service = await startService(t);
+    const service = await startService(t, ON_A_FILE);
     const client = new ConvokeClient({ base_url: service.url });
     await assert.rejects(
       client.fetchBackup('none'),

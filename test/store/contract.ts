@@ -13,14 +13,15 @@ import type {
   DeliverySettlement,
   DeliveryStore,
   ExpiryPlace,
-  PrunePlace,
 } from '../../src/store/contract/deliveries.ts';
 import { EARLIER_MAX } from '../../src/domain/rotation.ts';
 import { IDEMPOTENCY_MS, type NewMessage } from '../../src/store/contract/messages.ts';
 import type { NewApiKey } from '../../src/store/contract/api_keys.ts';
 import { INVITES_KEPT_MS, INVITES_PENDING_MAX, type NewInvite } from '../../src/store/contract/invites.ts';
 import { SESSIONS_PER_KEY_MAX } from '../../src/store/contract/sessions.ts';
+import { encodeCursor } from '../../src/store/rows/page.ts';
 import { PRUNE_WINDOW } from '../../src/store/rows/pruning.ts';
+import { onDamagedValue } from '../../src/store/rows/stored_values.ts';
 import type { EngineUnderTest } from '../support/engines.ts';
 import {
   lane,
@@ -29,6 +30,7 @@ import {
   NEVER,
   newMessage,
   prune,
+  prunedInSteps,
   register,
   settled,
   WALL,
@@ -204,7 +206,39 @@ export function holdsTheContract(engine: EngineUnderTest): void {
         await assert.rejects(store.deliveries.list({ limit: 5, cursor }, WALL), { code: 'invalid_fields' }, cursor);
         await assert.rejects(store.instances.list({ limit: 5, cursor }), { code: 'invalid_fields' }, cursor);
       }
+      // Values that no row has.
+      for (const number of [1.5, 2 ** 53, -1e300])
+        await assert.rejects(
+          store.deliveries.list({ limit: 5, cursor: encodeCursor([number]) }, WALL),
+          { code: 'invalid_fields' },
+          String(number),
+        );
+      await assert.rejects(store.instances.list({ limit: 5, cursor: encodeCursor(['a\0b']) }), {
+        code: 'invalid_fields',
+      });
+      await assert.rejects(store.api_keys.list({ limit: 5, cursor: encodeCursor([1, '\0']) }), {
+        code: 'invalid_fields',
+      });
     });
+  });
+
+  test('a part of an id or of a name is found exactly, in capital or small ASCII letters', async (t) => {
+    const store = await engine.open(t);
+    for (const id of ['Ab', 'x\uffff', 'y\ufffd', '50%', 'a_b', 'a\\b']) await meeting(store, id, id);
+    const found = async (q: string): Promise<string[][]> => [
+      (await store.meetings.list({ limit: 10, q })).data.map(({ meeting_id }) => meeting_id),
+      (await store.instances.list({ limit: 10, q })).data.map(({ instance_id }) => instance_id),
+    ];
+    for (const [q, id] of [
+      ['aB', 'Ab'],
+      ['\uffff', 'x\uffff'],
+      ['\ufffd', 'y\ufffd'],
+      ['%', '50%'],
+      ['_', 'a_b'],
+      ['\\', 'a\\b'],
+    ] as const)
+      assert.deepEqual(await found(q), [[id], [id]], q);
+    assert.deepEqual(await found('NAME OF A'), [[], ['Ab', 'a\\b', 'a_b']]);
   });
 
   test('an instance is listed as paused while one of its two switches is off', async (t) => {
@@ -318,14 +352,7 @@ export function holdsTheContract(engine: EngineUnderTest): void {
       const pending = await store.deliveries.countPending();
       const before = { deliveries_ms: NEVER, messages_ms: NEVER, idempotency_ms: 0, future_ms: Infinity };
       assert.equal(await prune(store, before), 0, 'control: the first step checks only what must stay');
-      let removed = 0;
-      let after: PrunePlace | null = null;
-      do {
-        const step: { removed: number; next: PrunePlace | null } = await store.deliveries.prune(before, 500, 0, after);
-        removed += step.removed;
-        after = step.next;
-      } while (after !== null);
-      assert.equal(removed, 2 + 3);
+      assert.equal(await prunedInSteps(store, before), 2 + 3);
       assert.equal(await store.deliveries.countPending(), pending);
       assert.equal((await store.messages.list('m', { limit: 10, chars_max: 1e9 }))?.data.length, 1);
       // The rows behind are too young, so the first step is the last one.
@@ -346,27 +373,26 @@ export function holdsTheContract(engine: EngineUnderTest): void {
         [],
       );
       const times = { deliveries_ms: WALL + 1, messages_ms: WALL + 1, idempotency_ms: 0 };
-      const pruneAll = async (future_ms: number): Promise<number> => {
-        let removed = 0;
-        let after: PrunePlace | null = null;
-        do {
-          const step: { removed: number; next: PrunePlace | null } = await store.deliveries.prune(
-            { ...times, future_ms },
-            500,
-            0,
-            after,
-          );
-          removed += step.removed;
-          after = step.next;
-        } while (after !== null);
-        return removed;
-      };
+      const pruneAll = (future_ms: number) => prunedInSteps(store, { ...times, future_ms });
       assert.equal(
         await pruneAll(WALL + 100),
         0,
         'control: rows of the present are young, and nothing old follows them',
       );
       assert.equal(await pruneAll(WALL + 99), 3 + 3 + 1);
+    });
+
+    test('is also an old idempotency key behind more keys than a step checks that a wrong clock dated ahead', async (t) => {
+      const store = await engine.open(t);
+      const keyed = (key: string, wall_ms: number) =>
+        newMessage('m', { wall_ms, idempotency: { key, sender: '', fingerprint: 'f' } });
+      for (let stored = 0; stored <= PRUNE_WINDOW; stored += 500) {
+        await store.messages.accept(Array.from({ length: 500 }, (_, i) => keyed(`${stored + i}`, WALL + 100)));
+      }
+      await store.messages.accept([keyed('old', WALL), keyed('older', WALL - 1)]);
+      const times = { deliveries_ms: 0, messages_ms: 0, idempotency_ms: WALL + 1, future_ms: WALL + 99 };
+      assert.equal(await prunedInSteps(store, times), 2);
+      assert.equal(await prunedInSteps(store, { ...times, idempotency_ms: WALL + 101 }), PRUNE_WINDOW + 500);
     });
 
     test('a message is kept as long as one of its deliveries is there, however old it is', async (t) => {
@@ -488,6 +514,19 @@ export function holdsTheContract(engine: EngineUnderTest): void {
           ['m2', 3, 1, 1, 3],
         ],
       );
+    });
+
+    test('the oldest pending delivery is the one that was made first, also when the clock was set back since', async (t) => {
+      const store = await engine.open(t);
+      await meeting(store, 'm', 'i');
+      const seen = { owner_scope: null, meeting_ids: ['m'] };
+      const oldest = async () => [await store.deliveries.oldestPending(), await store.deliveries.oldestPending(seen)];
+      assert.deepEqual(await oldest(), [null, null]);
+      await store.messages.accept([newMessage('m', { wall_ms: WALL + 1_000 })]);
+      await store.messages.accept([newMessage('m')]);
+      assert.deepEqual(await oldest(), [WALL + 1_000, WALL + 1_000]);
+      await store.deliveries.settle([settled((await lane(store, 'i', 'm'))[0]!)], []);
+      assert.deepEqual(await oldest(), [WALL, WALL]);
     });
 
     test('waiting_for says switched_off before paused before back_off before retry before turn, and nothing once settled', async (t) => {
@@ -995,6 +1034,25 @@ export function holdsTheContract(engine: EngineUnderTest): void {
       assert.deepEqual([redeemed?.key, redeemed?.instance, redeemed?.invite.key_id], [null, null, null]);
       assert.deepEqual(await store.api_keys.changedSince(0), []);
       assert.equal(await store.invites.redeem('digest-1', newKey('key'), WALL), null);
+    });
+
+    test('make a key without a read of the keys of other machines, of which there may be a hundred thousand', async (t) => {
+      const store = await engine.open(t);
+      await store.api_keys.create(admin);
+      // A read reports the damage.
+      await store.api_keys.create(newKey('damaged', { meeting_ids: [7 as unknown as string] }));
+      await store.invites.create(invite(1));
+      const read: string[] = [];
+      onDamagedValue(({ row }) => read.push(row));
+      t.after(() => onDamagedValue(() => {}));
+      assert.notEqual(await store.invites.redeem('digest-1', newKey('a'), WALL), null);
+      await store.api_keys.create(newKey('b'));
+      const last_admin = { code: 'last_admin_key' };
+      await assert.rejects(store.api_keys.revoke('admin', WALL), last_admin);
+      assert.deepEqual(read, []);
+      // Control: who reads them reports it.
+      await store.api_keys.changedSince(0);
+      assert.deepEqual(read, ['damaged']);
     });
 
     test('end when they expire, are revoked, or the key that made them is', async (t) => {

@@ -10,7 +10,7 @@ import { DATABASE_FILE } from '../../src/domain/data_directory.ts';
 import { temporaryDirectory } from '../support/command_line.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import { startReceiver } from '../support/receiver.ts';
-import { startService } from '../support/service.ts';
+import { ON_A_FILE, startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
 
 for (const engine of ['SQLite', 'PostgreSQL']) {
@@ -19,7 +19,7 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
       const data = temporaryDirectory(t);
       const database_url = engine === 'SQLite' ? null : await makeDatabase();
       const encryption_key = randomBytes(32).toString('base64');
-      const settings = database_url === null ? { data } : { database_url, encryption_key };
+      const settings = database_url === null ? { data, ...ON_A_FILE } : { database_url, encryption_key };
       const receiver = await startReceiver(t);
       await receiver.down();
       const before = await startService(t, settings);

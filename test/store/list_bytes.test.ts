@@ -6,7 +6,9 @@ import assert from 'node:assert/strict';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, test } from 'node:test';
 import pg from 'pg';
+import { ChainVerifier } from '../../src/domain/audit.ts';
 import { AGENT_IDS_BYTES_MAX } from '../../src/domain/id.ts';
+import { SEARCH_READS } from '../../src/store/contract/search.ts';
 import { PAGE_BYTES_MAX } from '../../src/store/rows/page.ts';
 import { MIGRATIONS as POSTGRES_STEPS } from '../../src/store/postgres/migrations.ts';
 import { MIGRATIONS as SQLITE_STEPS } from '../../src/store/sqlite/migrations.ts';
@@ -135,6 +137,73 @@ function holdsTheContract(engine: EngineUnderTest): void {
     }
     // The number of rows ends a page of short rows: long rows elsewhere do not matter.
     assert.equal((await store.instances.list({ limit: 5, cursor: undefined, q: 'i02' })).data.length, 5);
+  });
+
+  test('a page of keys, and of invites, ends there too', async (t) => {
+    const store = await engine.open(t);
+    const ids = Array.from({ length: 30 }, (_, i) => `i${String(i).padStart(3, '0')}`);
+    const made = { meeting_ids: LONG, instance_id: null, created_at: WALL };
+    for (const id of ids) {
+      await store.api_keys.create({
+        ...made,
+        key_id: id,
+        name: null,
+        scopes: [id === 'i000' ? 'admin' : 'read'],
+        digest: id,
+        expires_at: null,
+      });
+      await store.invites.create({
+        ...made,
+        invite_id: id,
+        digest: id,
+        created_by: null,
+        token_digest: null,
+        instance_id: id,
+        agent_ids: LONG,
+        expires_at: WALL + 60_000,
+      });
+    }
+    const keys = await pagesOf((cursor) => store.api_keys.list({ limit: 500, cursor }));
+    assertBounded(keys.map((page) => page.map(({ meeting_ids }) => ({ agent_ids: meeting_ids ?? [] }))));
+    assert.deepEqual(
+      keys.flat().map(({ key_id }) => key_id),
+      ids,
+    );
+    const invites = await pagesOf((cursor) => store.invites.list({ limit: 500, cursor }));
+    assertBounded(
+      invites.map((page) => page.map(({ meeting_ids, agent_ids }) => ({ agent_ids: [...meeting_ids, ...agent_ids] }))),
+    );
+    assert.deepEqual(
+      invites.flat().map(({ invite_id }) => invite_id),
+      ids.toReversed(),
+    );
+    assert.deepEqual(invites.flat().at(-1), await store.invites.find('i000'));
+    assert.deepEqual(keys.flat()[0], await store.api_keys.get('i000'));
+  });
+
+  test('a page of the audit log ends there too, in both orders, and each entry has its own fields only', async (t) => {
+    const store = await engine.open(t);
+    const subject = { principal: 'open', address: null, target_kind: 'invite', outcome: 'done', code: null } as const;
+    const details = { meeting_ids: LONG };
+    for (let i = 0; i < 30; i++) {
+      await store.audit.append({ ...subject, action: 'invite.create', target_id: `i${i}`, details }, WALL);
+    }
+    const oldest_first = Array.from({ length: 30 }, (_, i) => i + 1);
+    for (const newest_first of [true, false]) {
+      for (const more of [{}, { action: 'invite.create' as const }]) {
+        const pages = await pagesOf((cursor) =>
+          store.audit.list({ limit: 500, cursor, newest_first, ...more }, SEARCH_READS.rows),
+        );
+        assertBounded(
+          pages.map((page) => page.map((entry) => ({ agent_ids: entry.details['meeting_ids'] as string[] }))),
+        );
+        const seqs = pages.flat().map(({ seq }) => seq);
+        assert.deepEqual(seqs, newest_first ? oldest_first.toReversed() : oldest_first);
+        const chain = new ChainVerifier();
+        for (const entry of pages.flat().toSorted((a, b) => a.seq - b.seq)) assert.equal(chain.next(entry), null);
+        assert.equal(chain.end(), null);
+      }
+    }
   });
 
   test('a page of a lane, and of what is aside, ends where its messages and lists reach their limit', async (t) => {

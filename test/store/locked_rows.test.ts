@@ -1,4 +1,4 @@
-/** PostgreSQL: a person holds a lock on rows, and the results of attempts for other rows are written all the same. */
+/** PostgreSQL: a person holds a lock on rows, and everything that needs only other rows is written all the same. */
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import pg from 'pg';
@@ -6,8 +6,11 @@ import { NO_HEALTH } from '../../src/domain/instance.ts';
 import type { HealthSettlement, QueuedDelivery } from '../../src/store/contract/deliveries.ts';
 import type { Store } from '../../src/store/store.ts';
 import { openPostgresHere } from '../support/engines.ts';
+import { startNode } from '../support/node.ts';
 import { makeDatabase } from '../support/postgres.ts';
-import { lane, meeting, messages, settled, WALL } from '../support/store_contents.ts';
+import { messagesPath, startService } from '../support/service.ts';
+import { lane, meeting, messages, newMessage, settled, WALL } from '../support/store_contents.ts';
+import { beforeTimer } from '../support/wait.ts';
 
 async function open(t: TestContext): Promise<{ url: string; store: Store; queued: QueuedDelivery[] }> {
   const url = await makeDatabase();
@@ -76,4 +79,61 @@ test('the health of an instance whose row a person has locked is not written yet
   await release();
   assert.equal(await store.deliveries.settle([], [succeeded('anna')]), null);
   assert.deepEqual(await successes(), [WALL, WALL]);
+});
+
+test('a node whose database a person upgrades by hand, in a transaction that stays open, can write', async (t) => {
+  const { url, store } = await open(t);
+  await hold(t, url, 'SELECT * FROM this_database');
+  await beforeTimer('the check that writes succeed', 5_000, store.ping());
+});
+
+const MEETING_M = "SELECT * FROM meetings WHERE meeting_id = 'm'";
+
+test('a message for a meeting whose row a person has locked is not stored; those of other meetings are', async (t) => {
+  const { url, store } = await open(t);
+  const release = await hold(t, url, MEETING_M);
+  const accepted = async (...meeting_ids: string[]) =>
+    (await store.messages.accept(meeting_ids.map((meeting_id) => newMessage(meeting_id)))).map((result) =>
+      result.kind === 'accepted' ? result.message.seq : result.kind,
+    );
+  assert.deepEqual(await accepted('m', 'n', 'm', 'a'), ['locked', 1, 'locked', 1]);
+  assert.deepEqual(await accepted('n', 'm'), [2, 'locked']);
+  assert.deepEqual(await accepted('m'), ['locked']);
+  await release();
+  assert.deepEqual(await accepted('m', 'n'), [4, 3]);
+});
+
+test('the sender to a meeting whose row a person has locked gets 503, and the log says how to find the person', async (t) => {
+  const database_url = await makeDatabase();
+  const service = await startService(t, { database_url });
+  await service.send('m', { content: 'first' });
+  const release = await hold(t, database_url, MEETING_M);
+  const sendTo = (meeting_id: string) =>
+    service.request('POST', messagesPath(meeting_id), { body: { message: { content: 'second' } } });
+  const [to_m, to_n] = await Promise.all([sendTo('m'), sendTo('n')]);
+  assert.equal(to_n.status, 201, to_n.text);
+  assert.deepEqual([to_m.status, to_m.headers['retry-after']], [503, '1'], to_m.text);
+  assert.match(to_m.text, /has locked the row of this meeting.*storage_unavailable/);
+  assert.match(JSON.stringify(service.log), /among them the row of[^]*ROWS_LOCKED/);
+  await release();
+  assert.equal((await sendTo('m')).status, 201);
+});
+
+test('of a list, no message overtakes an earlier one of its meeting when the lock of the meeting ends', async (t) => {
+  const { url, store } = await open(t);
+  const node = await startNode(t, { store });
+  const release = await hold(t, url, MEETING_M);
+  let transactions = 0;
+  node.meddle = (name) => (name === 'messages.accept' && ++transactions === 2 ? release() : undefined);
+  const meetings = Array.from({ length: 250 }, (_, i) => (i % 2 === 0 ? 'm' : 'n'));
+  const results = await node.engine.sendAll(
+    meetings.map((meeting_id) => node.sendOf(meeting_id)),
+    () => {},
+  );
+  assert.ok(transactions > 1);
+  const seqs = results.map((result) => (result.status === 'fulfilled' ? result.value.message.seq : null));
+  assert.deepEqual(
+    seqs,
+    meetings.map((meeting_id, i) => (meeting_id === 'm' ? null : (i + 1) / 2)),
+  );
 });

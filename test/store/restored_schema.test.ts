@@ -2,12 +2,14 @@
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import pg from 'pg';
+import { MIGRATION } from '../../src/store/postgres/locks.ts';
 import { MIGRATIONS } from '../../src/store/postgres/migrations.ts';
 import type { Change } from '../../src/store/contract/cluster.ts';
 import type { Store } from '../../src/store/store.ts';
 import { openPostgresHere } from '../support/engines.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import { lane, meeting, newMessage, register, settled } from '../support/store_contents.ts';
+import { until } from '../support/wait.ts';
 
 /** A schema that lacks tables, columns and functions that nodes of this version use. */
 const OLDER = 12;
@@ -51,6 +53,16 @@ async function restoreOlder(client: pg.Client): Promise<void> {
   await client.query('INSERT INTO this_database (tag) VALUES ($1)', [rows[0]!.tag]);
 }
 
+/** How many sessions wait for an advisory lock of this database. */
+async function waitingFor(client: pg.Client): Promise<number> {
+  const { rows } = await client.query<{ count: number }>(
+    `SELECT count(*)::int AS count FROM pg_locks
+     WHERE locktype = 'advisory' AND NOT granted
+       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
+  );
+  return rows[0]!.count;
+}
+
 const DONE_OR_UNDER_WAY = new RegExp(
   `older schema ${OLDER}.*up to schema ${MIGRATIONS.length}|older schema\\. A node brings it up to date now`,
 );
@@ -74,10 +86,21 @@ test('the nodes bring it up to date, read everything again, and go on', async (t
   await a.store.messages.accept([newMessage('m')]);
   await on(url, restoreOlder);
   for (const { changes } of [a, b]) changes.splice(0);
-  await Promise.all([
-    again(() => a.store.messages.accept([newMessage('m')])),
-    again(() => register(b.store, 'machine')),
-  ]);
+  // Until both nodes have met the older schema, neither may change it.
+  await on(url, async (client) => {
+    await client.query(`SELECT pg_advisory_lock(${MIGRATION})`);
+    const calls = Promise.all([
+      again(() => a.store.messages.accept([newMessage('m')])),
+      again(() => register(b.store, 'machine')),
+    ]);
+    await until(
+      'both nodes wait',
+      () => waitingFor(client),
+      (count) => count === 2,
+    );
+    await client.query(`SELECT pg_advisory_unlock(${MIGRATION})`);
+    await calls;
+  });
   await again(() => meeting(b.store, 'm', 'machine'));
   for (const { store } of [b, a]) {
     const [accepted] = await again(() => store.messages.accept([newMessage('m')]));

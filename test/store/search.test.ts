@@ -60,6 +60,9 @@ async function callsOf<T>(
   return { found, calls };
 }
 
+/** A text with the characters that libraries write in different ways. */
+const SPOKEN = String.raw`É/<b> & 'x' = 1+1 "q" \ ☃`;
+
 function findsThem(engine: EngineUnderTest): void {
   const seqs = async (store: Store, search: Omit<MessageSearch, 'limit'>) =>
     (await store.messages.search({ limit: 100, ...search }, EVERYTHING)).data.map(
@@ -89,6 +92,31 @@ function findsThem(engine: EngineUnderTest): void {
     assert.deepEqual(await seqs(store, { text: 'under_score' }), ['m1']);
     assert.deepEqual(await seqs(store, { text: '"status": "red"' }), ['m5']);
     assert.deepEqual(await pushes(store, { text: 'déjà vu: a/b' }), ['m3 i', 'm2 i', 'm1 i']);
+  });
+
+  test('a text is found as the libraries of many languages write it', async (t) => {
+    const store = await engine.open(t);
+    await meeting(store, 'm', 'i');
+    const written = [
+      ['JavaScript', String.raw`É/<b> & 'x' = 1+1 \"q\" \\ ☃`],
+      ['Python', String.raw`\u00c9/<b> & 'x' = 1+1 \"q\" \\ \u2603`],
+      ['PHP', String.raw`\u00c9\/<b> & 'x' = 1+1 \"q\" \\ \u2603`],
+      ['PHP with JSON_UNESCAPED_UNICODE', String.raw`É\/<b> & 'x' = 1+1 \"q\" \\ ☃`],
+      ['Go', String.raw`É/\u003cb\u003e \u0026 'x' = 1+1 \"q\" \\ ☃`],
+      ['Gson', String.raw`É/\u003cb\u003e \u0026 \u0027x\u0027 \u003d 1+1 \"q\" \\ ☃`],
+      ['.NET', String.raw`\u00C9/\u003Cb\u003E \u0026 \u0027x\u0027 = 1\u002B1 \u0022q\u0022 \\ \u2603`],
+    ];
+    for (const [, text] of written) {
+      const message = `{"content":"${text}"}`;
+      assert.equal((JSON.parse(message) as { content: string }).content, SPOKEN, 'control');
+      await accept(store, newMessage('m', { message, wall_ms: NOW }));
+    }
+    const found = await seqs(store, { text: SPOKEN });
+    assert.deepEqual(
+      written.filter((_, i) => !found.includes(`m${i + 1}`)),
+      [],
+    );
+    assert.deepEqual(await seqs(store, { text: 'É/<b> & "x"' }), []);
   });
 
   test('messages are found in their meeting only, among the meetings that the caller may see, and by their time', async (t) => {

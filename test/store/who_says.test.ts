@@ -147,6 +147,21 @@ function storesWhoSays(engine: EngineUnderTest): void {
     ]);
   });
 
+  test('a key of a refused message is free: another message with it in the same batch is judged by itself', async (t) => {
+    const store = await engine.open(t);
+    const keyed = (origin: NewOrigin | null, fingerprint: string) =>
+      newMessage('m', { origin, idempotency: { key: 'k', sender: 'key', fingerprint } });
+    const refused = by('nobody', { speaks_for: { key_id: 'key', instance_id: null } });
+    const batch = [keyed(refused, 'f'), keyed(refused, 'f'), keyed(null, 'g'), keyed(null, 'g'), keyed(refused, 'f')];
+    assert.deepEqual(kindsOf(await send(store, ...batch)), [
+      'refused from_agent',
+      'refused from_agent',
+      'accepted',
+      'repeated',
+      'key_reused',
+    ]);
+  });
+
   test('a repeated key gets the first result, also when the message would be refused by now', async (t) => {
     const store = await engine.open(t);
     await member(store, 'm', 'i', ['a']);

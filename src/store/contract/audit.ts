@@ -19,16 +19,19 @@ export interface AuditFilter extends PageRequest {
 export interface AuditStore {
   append(entry: NewAuditEntry, wall_ms: number): Promise<AuditHead>;
   /**
-   * Reads at most `rows_max` entries when no index has exactly the entries of the filter. When it ended there,
-   * `searched_to` is the time of the next entry, and `next_cursor` continues with it.
+   * Reads at most `rows_max` entries when no index has exactly the entries of the filter. When the call stops at this
+   * limit, `searched_to` is the time of the next entry, and `next_cursor` continues with that entry.
    */
   list(filter: AuditFilter, rows_max: number): Promise<SearchPage<AuditEntry>>;
   /**
    * Removes at most `limit` entries from the beginning of the log, all written before `before_ms`, and adds an entry
    * that records the removal. Because each removal adds an entry, removals must be rare: the call removes nothing while
    * the first entry is less than a day older than `before_ms`. Returns how many entries it removed.
+   *
+   * An entry with a time after `future_ms` has the time of a wrong clock. It goes with the first old entry behind it,
+   * and does not count for `limit`.
    */
-  prune(before_ms: number, limit: number, wall_ms: number): Promise<number>;
+  prune(times: { before_ms: number; future_ms: number }, limit: number, wall_ms: number): Promise<number>;
 }
 
 /** The principal and the time of a change. The transaction of the change writes them into the audit log. */

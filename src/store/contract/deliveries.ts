@@ -193,6 +193,8 @@ export interface EndedInLane extends LaneKey {
 export interface PrunePlace {
   delivery_id: string | null;
   message_id: string | null;
+  /** The number of an idempotency key; null for an engine that finds the old keys by an index. */
+  key_no: number | null;
 }
 
 export interface DeliveryStore {

@@ -1,14 +1,15 @@
 /** The data key that encrypts the stored secrets. It can be changed while the service runs. */
 export interface EncryptionStore {
   /**
-   * The key that encrypts now. While the key is being changed, also the previous keys: some secrets may still be
-   * encrypted under them.
+   * The key that encrypts now, and while the key is being changed also the previous keys, because some secrets may
+   * still be encrypted under them.
    */
   keyIds(): Promise<{ key_id: string; previous_key_ids: string[] }>;
   /**
    * Makes a new key, which encrypts from now on. When a change is in progress, continues that change. Rejects with
    * `encryption_key_given` when the key is a setting, and with `encryption_key_not_shared` when a running node encrypts
-   * under another key: what that node writes later would stay under that key.
+   * under another key: what that node writes later would stay under that key. Rejects with `encryption_key_not_written`
+   * when the key file cannot be replaced.
    */
   changeKey(wall_ms: number): Promise<{ key_id: string; previous_key_ids: string[] }>;
   /**

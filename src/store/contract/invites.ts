@@ -15,7 +15,7 @@ export const INVITES_KEPT_MS = 30 * 86_400_000;
 /** The result of redeeming an invite. */
 export interface Redemption {
   invite: Invite;
-  /** Null while the service has no key: then requests need none, and a first key would end that for everybody. */
+  /** Null while the service has no key: then requests need no key, and a first key would make everybody need one. */
   key: ApiKey | null;
   /** The instance of the invite, which the new key owns now. Null when there is no such instance, or when `key` is null. */
   instance: InstanceRow | null;

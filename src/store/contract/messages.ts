@@ -65,7 +65,9 @@ export type Accepted =
   /** The sender may not speak for this agent, or the meeting has no such message. Nothing was stored. */
   | { kind: 'refused'; field: RefusedField }
   /** A damaged row keeps this message from being stored; the others of the batch are stored. */
-  | { kind: 'damaged' };
+  | { kind: 'damaged' }
+  /** Another session of the database has locked the row of the meeting. The messages of other meetings are stored. */
+  | { kind: 'locked' };
 
 export interface MessageRow {
   message_id: string;

@@ -1,10 +1,9 @@
 import { type ApiKey, isActive, isLastingAdmin } from '../../domain/api_key.ts';
 import { Problem } from '../../domain/problem.ts';
 import { assertOverlapLeft, earlierAfter } from '../../domain/rotation.ts';
-import { apiKeyOf, CHANGE_NO_MAX, isChangedSince } from '../rows/api_keys.ts';
+import { API_KEY_BYTES, apiKeyOf, CHANGE_NO_MAX, isChangedSince, MAY_BE_LASTING_ADMIN } from '../rows/api_keys.ts';
 import { columnsOfEarlier } from '../rows/earlier.ts';
-import { pageOf } from '../rows/page.ts';
-import { keyOf } from './page.ts';
+import { decodeCursor, pageOf } from '../rows/page.ts';
 import type { ApiKeyStore } from '../contract/api_keys.ts';
 import type { ApiKeysTable } from '../rows/tables.ts';
 import { API_KEY_COLUMNS } from './columns.ts';
@@ -45,6 +44,11 @@ const REVOKE_INVITES = statement(`
   UPDATE invites SET revoked_at = $wall_ms
   WHERE created_by = $key_id AND redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > $wall_ms`);
 
+/** Revokes the invites that were made before the first key: anybody could make them. Without effect after another key. */
+const REVOKE_OPEN_INVITES = statement(`
+  UPDATE invites SET revoked_at = $wall_ms
+  WHERE redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > $wall_ms AND (SELECT count(*) FROM api_keys) = 1`);
+
 /** When a token that stays valid for a while ends, as $earlier says; null for a token that ends at once. */
 const END_OF_TOKEN = `(
   SELECT until FROM jsonb_to_recordset($earlier::jsonb) AS earlier (value text, until bigint) WHERE value = token_digest)`;
@@ -63,12 +67,13 @@ const SHORTEN_LEASES = statement(`
   UPDATE instances SET lease_until = least(lease_until, $until::bigint)
   WHERE owner_key_id = $key_id AND lease_until IS NOT NULL`);
 
-const ROWS = `SELECT ${API_KEY_COLUMNS.join(', ')} FROM api_keys`;
+const COLUMNS = API_KEY_COLUMNS.join(', ');
+const ROWS = `SELECT ${COLUMNS} FROM api_keys`;
 const GET = statement(`${ROWS} WHERE key_id = $key_id`);
-const OTHERS = statement(`${ROWS} WHERE revoked_at IS NULL AND key_id <> $key_id`);
-const LIST = statement(
-  `${ROWS} WHERE (created_at, key_id) > ($created_at, $key_id) ORDER BY created_at, key_id LIMIT $limit`,
-);
+const OTHER_ADMINS = statement(`${ROWS} WHERE key_id <> $key_id AND ${MAY_BE_LASTING_ADMIN}`);
+const LIST = statement(`
+  SELECT ${COLUMNS}, ${API_KEY_BYTES} AS row_bytes FROM api_keys WHERE (created_at, key_id) > ($created_at, $key_id)
+  ORDER BY created_at, key_id LIMIT $limit`);
 const CHANGED = statement(`${ROWS} WHERE ${isChangedSince('$change_no')} ORDER BY change_no`);
 const NOTE_USE = statement(`
   UPDATE api_keys k SET last_used_at = greatest(coalesce(k.last_used_at, 0), u.used_at)
@@ -81,12 +86,9 @@ export function apiKeyOperations(session: Session): ApiKeyStore {
     return row === undefined ? null : apiKeyOf(row);
   }
 
-  /**
-   * Whether another key is a lasting admin key: one that can make keys and never expires. Reads all other keys that are
-   * not revoked. These are few, because each was made for a person or by an invite.
-   */
+  /** Whether another key is a lasting admin key: one that can make keys and never expires. */
   async function isLastingAdminBeside(key_id: string): Promise<boolean> {
-    return (await session.all<ApiKeysTable>(OTHERS, { key_id })).some((row) => isLastingAdmin(apiKeyOf(row)));
+    return (await session.all<ApiKeysTable>(OTHER_ADMINS, { key_id })).some((row) => isLastingAdmin(apiKeyOf(row)));
   }
 
   return {
@@ -104,13 +106,14 @@ export function apiKeyOperations(session: Session): ApiKeyStore {
         created_at,
         expires_at,
       });
+      await session.run(REVOKE_OPEN_INVITES, { wall_ms: created_at });
       const created = (await get(key_id)) as ApiKey;
       if (!isLastingAdmin(created) && !(await isLastingAdminBeside(key_id))) throw new Problem('first_key_not_admin');
       session.messages.push({ kind: 'keys' });
       return created;
     },
     async list({ limit, cursor }) {
-      const [created_at, key_id] = cursor === undefined ? [-1, ''] : keyOf(cursor, ['number', 'string']);
+      const [created_at, key_id] = cursor === undefined ? [-1, ''] : decodeCursor(cursor, ['number', 'string']);
       const rows = await session.all<ApiKeysTable>(LIST, { created_at, key_id, limit: limit + 1 });
       return pageOf(rows, limit, (row) => [row.created_at, row.key_id], apiKeyOf);
     },

@@ -51,8 +51,9 @@ const partAfter = (lane: string): PartOfLane => ({
 });
 
 /**
- * Pages of many lanes at once. The statement ends a page when its deliveries reach the limit in characters. JavaScript
- * counts at least as many characters as PostgreSQL, so `pageOfLane` may end the page sooner, but never needs more rows.
+ * Pages of many lanes in one statement. The statement ends a page when its deliveries reach the limit in characters.
+ * JavaScript counts at least as many characters as PostgreSQL, so `pageOfLane` may end the page sooner, but never needs
+ * more rows.
  */
 const LOAD_LANES = statement(`
   SELECT r.place, page.* FROM unnest($partitions::smallint[], $instance_ids::text[], $meeting_ids::text[], $after_seqs::bigint[], $limits::bigint[])
@@ -180,7 +181,13 @@ const NOTE_TIME = statement(
   'UPDATE this_database SET ran_until = $ran_until, held_ms = $held_ms, held_since = $held_since, held_up_to = $held_up_to',
 );
 const COUNT_PENDING = statement('SELECT count(*) AS pending FROM pending_deliveries');
-const OLDEST_PENDING = statement('SELECT min(created_at) AS oldest_at FROM pending_deliveries');
+/**
+ * Numbers rise also after somebody set the clock back. With `+ 0` the planner does not walk along the primary key, past
+ * all deliveries that are settled.
+ */
+const OLDEST_PENDING = statement(`
+  SELECT created_at AS oldest_at FROM deliveries
+  WHERE delivery_no = (SELECT min(delivery_no + 0) FROM pending_deliveries)`);
 
 const ALL_PARTITIONS = Array.from({ length: PARTITIONS }, (_, partition_no) => partition_no);
 
@@ -319,7 +326,7 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
     },
     async oldestPending(visibility) {
       if (visibility) return (await pendingOf(session, visibility)).oldest_at;
-      return (await session.one<{ oldest_at: number | null }>(OLDEST_PENDING))!.oldest_at;
+      return (await session.one<{ oldest_at: number }>(OLDEST_PENDING))?.oldest_at ?? null;
     },
   };
 }

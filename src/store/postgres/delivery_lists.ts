@@ -14,7 +14,7 @@ import {
   sourcesSeen,
   walksOf,
 } from '../rows/deliveries.ts';
-import { pageOf } from '../rows/page.ts';
+import { decodeCursor, pageOf } from '../rows/page.ts';
 import {
   furthest,
   isDeliveryFound,
@@ -30,7 +30,7 @@ import {
 import { DELIVERY_COLUMNS, of } from './columns.ts';
 import { build, type Session, type Statement, statement } from './database.ts';
 import { isDeliveryVisible } from './owner_scope.ts';
-import { keyOf, rowsOfPage } from './page.ts';
+import { rowsOfPage } from './page.ts';
 import { DIALECT, LAST_OF_MESSAGE, numbersOf, seqsOf } from './search.ts';
 import { waitsOf } from './waits.ts';
 
@@ -122,7 +122,7 @@ export function deliveryLists(session: Session, ids: IdCodec): Pick<DeliveryStor
 }
 
 const beforeOf = (cursor: string | undefined): number =>
-  cursor === undefined ? Number.MAX_SAFE_INTEGER : (keyOf(cursor, ['number'])[0] as number);
+  cursor === undefined ? Number.MAX_SAFE_INTEGER : (decodeCursor(cursor, ['number'])[0] as number);
 
 /** The sources of the deliveries that a caller with limits may see; null when there are too many. */
 async function seenBy(session: Session, { owner_scope, meeting_ids }: Visibility): Promise<Source[] | null> {

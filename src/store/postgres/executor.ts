@@ -31,6 +31,7 @@ import { exclusively, migrate, tagOf } from './schema.ts';
 import { deliveryOperations } from './deliveries.ts';
 import { reportDamaged } from '../rows/stored_values.ts';
 import { Sweeper } from './pending/sweeper.ts';
+import { OldRuns } from './writers/old_runs.ts';
 import { SettlementWriter } from './writers/settlement_writer.ts';
 import type { RawChange } from './cluster/stored_rows.ts';
 
@@ -65,6 +66,7 @@ export class Executor {
   readonly #message_writer: MessageWriter;
   readonly #settlement_writer: SettlementWriter;
   readonly #sweeper: Sweeper;
+  readonly #old_runs: OldRuns;
   readonly #schema: RestoredSchema;
   readonly #accepts: Coalescer;
   readonly #loads: Coalescer;
@@ -95,6 +97,7 @@ export class Executor {
     this.#message_writer = new MessageWriter(url, parts.ids, this.#cluster, resync);
     this.#settlement_writer = new SettlementWriter(url, parts.ids, this.#cluster);
     this.#sweeper = new Sweeper(this.#delivery_db, url, (error) => failures.note('sweep', error));
+    this.#old_runs = new OldRuns(this.#delivery_db, now_ms, (error) => failures.note('remove_runs', error));
     this.#accepts = new Coalescer((calls) => this.#accept(calls));
     this.#loads = new Coalescer((calls) => this.#load(calls));
     this.#settles = new Coalescer((calls) => this.#settle(calls));
@@ -118,6 +121,7 @@ export class Executor {
     try {
       await executor.#cluster.listen();
       executor.#sweeper.start();
+      executor.#old_runs.start();
     } catch (error) {
       throw openingFailure(error, url);
     }
@@ -137,7 +141,7 @@ export class Executor {
 
   /** Waits for the calls in flight, and closes the connections. */
   async close(): Promise<void> {
-    await Promise.all([this.#sweeper.close(), ...this.#in_flight]);
+    await Promise.all([this.#sweeper.close(), this.#old_runs.close(), ...this.#in_flight]);
     await Promise.all([this.#cluster.close(), this.#message_writer.close(), this.#settlement_writer.close()]);
     await Promise.all([this.#db, this.#delivery_db, this.#lease_db].map((db) => db.close()));
   }

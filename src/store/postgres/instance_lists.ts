@@ -14,14 +14,15 @@ import {
   walkOf,
 } from '../rows/instance_lists.ts';
 import type { CountedRow, instanceReader } from '../rows/instances.ts';
-import { likePattern, lowerCase } from '../rows/like.ts';
-import { pageOf } from '../rows/page.ts';
+import { decodeCursor, pageOf } from '../rows/page.ts';
 import { searchedUpTo } from '../rows/part.ts';
+import { isPart } from '../rows/search.ts';
 import { INSTANCE_COLUMNS, of } from './columns.ts';
 import { build, type Session, statement } from './database.ts';
 import { isFirstSeen, isInstanceVisible } from './owner_scope.ts';
-import { keyOf, rowsOfPage } from './page.ts';
+import { rowsOfPage } from './page.ts';
 import { lastRead } from './part.ts';
+import { DIALECT } from './search.ts';
 
 const PENDING =
   '(SELECT count(*) FROM pending_deliveries d WHERE d.partition_no = i.partition_no AND d.instance_id = i.instance_id)';
@@ -57,7 +58,7 @@ export function instanceLists(
   /** The rows of a walk that the caller sees, without the conditions that no index serves, in the order of their ids. */
   function listed(walk: InstanceWalk, filter: ListedInstances, visibility: Visibility | null | undefined) {
     const { cursor, instance_id } = filter;
-    const after = cursor === undefined ? null : (keyOf(cursor, ['string'])[0] as string);
+    const after = cursor === undefined ? null : (decodeCursor(cursor, ['string'])[0] as string);
     const rows = walkedInstances(build, walk, filter, after);
     if (visibility && instance_id !== undefined) return rows.where(isInstanceVisible(visibility));
     if (visibility && walk.source === 'seen')
@@ -87,10 +88,8 @@ export function instanceLists(
     if (last !== null) query = query.where('i.instance_id', '<=', last);
     for (const condition of walk.others) query = query.where(condition);
     if (q !== undefined) {
-      const pattern = likePattern(lowerCase(q));
-      query = query.where(
-        sql<boolean>`(lower(i.instance_id) LIKE ${pattern} OR lower(i.instance_name) LIKE ${pattern})`,
-      );
+      const [of_id, of_name] = [isPart(DIALECT, 'i.instance_id', q), isPart(DIALECT, 'i.instance_name', q)];
+      query = query.where(sql<boolean>`(${of_id} OR ${of_name})`);
     }
     const rows = await rowsOfPage(session, query, 'instance_id');
     return searchedUpTo(

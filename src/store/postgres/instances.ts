@@ -147,7 +147,10 @@ const CANCEL = statement(`
   WHERE state = 'pending' AND delivery_no = ANY (ARRAY(SELECT delivery_no FROM pending_deliveries
     WHERE partition_no = $partition_no AND instance_id = $instance_id LIMIT $limit))`);
 
-/** A CANCEL that changed fewer rows than it may has not found all, if others settled some of its rows meanwhile. */
+/**
+ * When others settle some of the found rows meanwhile, CANCEL changes fewer rows than its limit, although there are
+ * more.
+ */
 const HAS_PENDING = statement(
   'SELECT 1 FROM pending_deliveries WHERE partition_no = $partition_no AND instance_id = $instance_id LIMIT 1',
 );

@@ -4,13 +4,12 @@ import { Problem } from '../../domain/problem.ts';
 import type { ApiKeyStore } from '../contract/api_keys.ts';
 import type { InstanceStore } from '../contract/instances.ts';
 import { INVITES_KEPT_MS, type InviteStore } from '../contract/invites.ts';
-import { assertRoomForInvite, inviteOf } from '../rows/invites.ts';
-import { pageOf } from '../rows/page.ts';
+import { assertRoomForInvite, INVITE_BYTES, inviteOf } from '../rows/invites.ts';
+import { decodeCursor, pageOf } from '../rows/page.ts';
 import type { InvitesTable } from '../rows/tables.ts';
 import { INVITE_COLUMNS } from './columns.ts';
 import { type Session, statement } from './database.ts';
 import { KEYS } from './locks.ts';
-import { keyOf } from './page.ts';
 
 /** Changes of invites take the lock for changes of keys. With two locks, two transactions could wait for each other. */
 const LOCK = statement(`SELECT pg_advisory_xact_lock(${KEYS})`);
@@ -28,7 +27,7 @@ const COLUMNS = INVITE_COLUMNS.join(', ');
 const GET = statement(`SELECT ${COLUMNS} FROM invites WHERE invite_id = $invite_id`);
 const FIND = statement(`SELECT ${COLUMNS} FROM invites WHERE digest = $digest`);
 const LIST = statement(`
-  SELECT ${COLUMNS} FROM invites WHERE (created_at, invite_id) < ($created_at, $invite_id)
+  SELECT ${COLUMNS}, ${INVITE_BYTES} AS row_bytes FROM invites WHERE (created_at, invite_id) < ($created_at, $invite_id)
   ORDER BY created_at DESC, invite_id DESC LIMIT $limit`);
 
 const REVOKE = statement(
@@ -69,7 +68,7 @@ export function inviteOperations(
     },
     async list({ limit, cursor }) {
       const [created_at, invite_id] =
-        cursor === undefined ? [Number.MAX_SAFE_INTEGER, ''] : keyOf(cursor, ['number', 'string']);
+        cursor === undefined ? [Number.MAX_SAFE_INTEGER, ''] : decodeCursor(cursor, ['number', 'string']);
       const rows = await session.all<InvitesTable>(LIST, { created_at, invite_id, limit: limit + 1 });
       return pageOf(rows, limit, (row) => [row.created_at, row.invite_id], inviteOf);
     },

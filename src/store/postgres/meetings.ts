@@ -2,11 +2,12 @@ import type { Quotas } from '../contract/quotas.ts';
 import { sql } from 'kysely';
 import { hasRules } from '../../domain/catch_up.ts';
 import { healthOf } from '../../domain/instance.ts';
-import { pageOf } from '../rows/page.ts';
+import { decodeCursor, pageOf } from '../rows/page.ts';
 import { searchedUpTo } from '../rows/part.ts';
 import { lastRead } from './part.ts';
-import { keyOf, rowsOfPage } from './page.ts';
-import { likePattern, lowerCase } from '../rows/like.ts';
+import { DIALECT } from './search.ts';
+import { rowsOfPage } from './page.ts';
+import { isPart } from '../rows/search.ts';
 import {
   candidateOf,
   givenRules,
@@ -93,7 +94,8 @@ export function meetingOperations(session: Session, { quotas }: { quotas: Quotas
     reads: Reads = SEARCH_READS,
   ): Promise<SearchPage<MeetingRow, string>> {
     let meetings = build.selectFrom('meetings as m').orderBy('m.meeting_id');
-    if (cursor !== undefined) meetings = meetings.where('m.meeting_id', '>', keyOf(cursor, ['string'])[0] as string);
+    if (cursor !== undefined)
+      meetings = meetings.where('m.meeting_id', '>', decodeCursor(cursor, ['string'])[0] as string);
     if (visibility) meetings = meetings.where(sql<boolean>`m.meeting_id = ANY (${visibility.meeting_ids}::text[])`);
     if (instance_id !== undefined) {
       meetings = meetings.where('m.meeting_id', 'in', (sub) => {
@@ -108,7 +110,7 @@ export function meetingOperations(session: Session, { quotas }: { quotas: Quotas
       .select(['m.meeting_id', sql<number>`${sql.raw(MEETING_BYTES)}`.as('row_bytes')])
       .limit(limit + 1);
     if (last !== null) found = found.where('m.meeting_id', '<=', last);
-    if (q !== undefined) found = found.where(sql<boolean>`lower(m.meeting_id) LIKE ${likePattern(lowerCase(q))}`);
+    if (q !== undefined) found = found.where(isPart(DIALECT, 'm.meeting_id', q));
     const page = pageOf(
       await rowsOfPage(session, found, 'meeting_id'),
       limit,
@@ -174,7 +176,7 @@ export function meetingOperations(session: Session, { quotas }: { quotas: Quotas
       .orderBy('s.instance_id')
       .limit(limit + 1);
     if (cursor === undefined) return query;
-    return query.where('s.instance_id', '>', keyOf(cursor, ['string'])[0] as string);
+    return query.where('s.instance_id', '>', decodeCursor(cursor, ['string'])[0] as string);
   }
 
   return {

@@ -2,10 +2,10 @@ import { sql } from 'kysely';
 import type { IdCodec } from '../../domain/id.ts';
 import type { MessageStore } from '../contract/messages.ts';
 import { FOUND_COLUMNS, foundMessageOf, type FoundRow, MESSAGE_BYTES } from '../rows/messages.ts';
-import { pageOf } from '../rows/page.ts';
+import { decodeCursor, pageOf } from '../rows/page.ts';
 import { isMessageFound, type Numbers, searched } from '../rows/search.ts';
 import { build, type Session, statement } from './database.ts';
-import { keyOf, rowsOfPage } from './page.ts';
+import { rowsOfPage } from './page.ts';
 import { beyondOf, DIALECT, LAST_OF_MESSAGE, numbersOf, seqsOf } from './search.ts';
 
 const COLUMNS = FOUND_COLUMNS.join(', ');
@@ -23,7 +23,7 @@ export function messageSearch(session: Session, ids: IdCodec): Pick<MessageStore
     ofDelivery: async (delivery_id) =>
       found(await session.one<FoundRow>(OF_DELIVERY, { delivery_no: ids.decode('dlv', delivery_id) ?? 0 })),
     async search({ limit, cursor, meeting_id, ...search }, reads) {
-      const before = cursor === undefined ? Number.MAX_SAFE_INTEGER : (keyOf(cursor, ['number'])[0] as number);
+      const before = cursor === undefined ? Number.MAX_SAFE_INTEGER : (decodeCursor(cursor, ['number'])[0] as number);
       const numbers = await numbersOf(session, search, before);
       const to_read = (await messagesIn(session, meeting_id, search.seq, numbers))
         .select(['m.message_no as number', 'm.accepted_at as made_at'])

@@ -45,7 +45,10 @@ export interface Operations {
   };
 }
 
-const TOUCH = statement('UPDATE this_database SET touches = touches + 1');
+/** While another transaction has locked the row, this writes nothing: to wait for the lock would look like a stall. */
+const TOUCH = statement(`
+  UPDATE this_database SET touches = touches + 1
+  WHERE only_row IN (SELECT only_row FROM this_database FOR NO KEY UPDATE SKIP LOCKED)`);
 
 /** Makes the methods of each group. A call makes only the methods of its own group. */
 const MAKERS: { [Noun in keyof Operations]: (session: Session, parts: Parts) => Operations[Noun] } = {

@@ -1,6 +1,5 @@
-import { invalidField } from '../../domain/problem.ts';
 import type { Compilable } from 'kysely';
-import { type CursorKey, decodeCursor, PAGE_BYTES_MAX, type Weighed } from '../rows/page.ts';
+import { PAGE_BYTES_MAX, type Weighed } from '../rows/page.ts';
 import type { Session } from './database.ts';
 
 /**
@@ -19,14 +18,4 @@ export async function rowsOfPage<Row extends Weighed>(
   const weighed = `SELECT page.*, ${before} AS bytes_before FROM (${sql}) page`;
   const text = `SELECT cut.* FROM (${weighed}) cut WHERE cut.bytes_before <= ${PAGE_BYTES_MAX} ORDER BY ${order}`;
   return (await session.query<Row>(text, parameters)).rows;
-}
-
-/**
- * The key of a cursor. Refuses numbers that no row can have and texts that PostgreSQL refuses: no cursor of Convoke
- * contains them.
- */
-export function keyOf(cursor: string, types: ('string' | 'number')[]): CursorKey {
-  const key = decodeCursor(cursor, types);
-  if (key.every((part) => (typeof part === 'number' ? Number.isSafeInteger(part) : !part.includes('\0')))) return key;
-  throw invalidField('cursor', 'must be the next_cursor of a page made with the same filters');
 }

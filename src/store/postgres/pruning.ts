@@ -66,8 +66,8 @@ export function pruning(session: Session, ids: IdCodec): Pick<DeliveryStore, 'pr
       const { delivery_no, message_no } = numbersOfPlace(after, ids);
       const deliveries = await pruneTable(DELIVERIES, delivery_no, { before_ms: deliveries_ms, future_ms }, limit);
       const messages = await pruneTable(MESSAGES, message_no, { before_ms: messages_ms, future_ms }, limit);
-      const keys_removed = await session.run(REMOVE_KEYS, { before_ms: idempotency_ms, limit });
-      return prunedStep(deliveries, messages, keys_removed, ids);
+      const removed = await session.run(REMOVE_KEYS, { before_ms: idempotency_ms, limit });
+      return prunedStep(deliveries, messages, { removed, after_no: 0, has_more: removed >= limit }, ids);
     },
   };
 }

@@ -34,8 +34,8 @@ const CHOSEN = `
   ORDER BY delivery_no LIMIT $limit`;
 
 /**
- * @param may the condition under which `found` selects a delivery. PostgreSQL evaluates it again when another
- * transaction wrote a late result meanwhile; what is in the subquery it does not evaluate again.
+ * @param may the condition under which `found` selects a delivery. When another transaction wrote a late result
+ * meanwhile, PostgreSQL evaluates this condition again, but not the subquery `found`.
  */
 const requeued = (found: string, may: string) =>
   statement(`${requeue(QUEUED_AGAIN)} ${may} AND delivery_no = ANY (ARRAY(${found}))`);
@@ -73,7 +73,7 @@ export function recovery(
       const values = { ...of_recovery, first_no: found.first_no };
       let left = limit;
       // Retention may remove some of the rows that a statement has found, and others may queue some of them again. Then
-      // it changes fewer rows than it may, although there are more.
+      // it changes fewer rows than its limit, although there are more.
       do {
         left -= await session.run(statements.requeue, { ...values, limit: left, now_ms, expires_at });
       } while (

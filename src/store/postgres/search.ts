@@ -88,7 +88,7 @@ const PROBES = statement(`
 /**
  * For each meeting: the seqs of its messages with these numbers, as those above `above` and not above `up_to`. No index
  * has both seqs and numbers. But seqs rise with the numbers, so the function halves ranges of seqs until it finds both
- * ends, for all meetings at once.
+ * ends, for all meetings together.
  */
 export async function seqsOf(
   session: Session,

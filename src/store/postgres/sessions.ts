@@ -1,8 +1,7 @@
 import { SESSION_ID_CHARS, type Session } from '../../domain/session.ts';
-import { pageOf } from '../rows/page.ts';
+import { decodeCursor, pageOf } from '../rows/page.ts';
 import { SESSIONS_PER_KEY_MAX, type SessionStore } from '../contract/sessions.ts';
 import { SESSION_COLUMNS } from './columns.ts';
-import { keyOf } from './page.ts';
 import { type Session as Connected, statement } from './database.ts';
 import { KEYS } from './locks.ts';
 
@@ -46,7 +45,7 @@ export function sessionOperations(connected: Connected): SessionStore {
     },
     async list({ limit, cursor }, wall_ms) {
       const [created_at, digest] =
-        cursor === undefined ? [Number.MAX_SAFE_INTEGER, ''] : keyOf(cursor, ['number', 'string']);
+        cursor === undefined ? [Number.MAX_SAFE_INTEGER, ''] : decodeCursor(cursor, ['number', 'string']);
       const rows = await connected.all<Session>(LIST, { wall_ms, created_at, digest, limit: limit + 1 });
       return pageOf(
         rows,

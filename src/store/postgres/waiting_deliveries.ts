@@ -72,7 +72,7 @@ export async function dropWaiting(
   const values = { ...keysOf(waiting), up_to_no, ...ownedBy(owner_scope), wall_ms };
   const { any, drop } = sourceOf(waiting);
   let left = limit;
-  // Others may settle some of the rows that a statement has found. Then it changes fewer rows than it may, although
+  // Others may settle some of the rows that a statement has found. Then it changes fewer rows than its limit, although
   // there are more.
   do {
     const rows = await session.all<LaneKey>(drop, { ...values, limit: left });
@@ -99,11 +99,11 @@ const IN_MEETINGS = `
   WHERE p.meeting_id = ANY ($meeting_ids::text[])`;
 
 const PARTS = [OWNED, IN_MEETINGS].map(
-  (from) => `SELECT count(*) AS pending, min(d.created_at) AS oldest_at FROM ${from}`,
+  (from) => `SELECT count(*) AS pending, min(d.delivery_no) AS oldest_no FROM ${from}`,
 );
-const PENDING_OF = statement(
-  `SELECT sum(pending)::bigint AS pending, min(oldest_at) AS oldest_at FROM (${PARTS.join(' UNION ALL ')}) part`,
-);
+const PENDING_OF = statement(`
+  SELECT pending, (SELECT created_at FROM deliveries WHERE delivery_no = oldest_no) AS oldest_at
+  FROM (SELECT sum(pending)::bigint AS pending, min(oldest_no) AS oldest_no FROM (${PARTS.join(' UNION ALL ')}) part) seen`);
 
 /** The pending deliveries that a caller may see: how many they are, and when the oldest was made. */
 export async function pendingOf(session: Session, { owner_scope, meeting_ids }: Visibility) {

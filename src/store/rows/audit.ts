@@ -27,36 +27,51 @@ export function entryAfter(head: AuditHead, entry: NewAuditEntry, wall_ms: numbe
   return { seq, at: wall_ms, ...subject, details: canonicalJson(details), prev_hash, hash };
 }
 
+/** The bytes of the long column of an entry. */
+export const AUDIT_BYTES = 'octet_length(details)';
+
 /** Entries are removed only about once a day, because each removal adds an entry. */
 const REMOVED_EVERY_MS = 86_400_000;
 
+/** An entry that `prune` may remove. */
+export type OldEntry = Pick<AuditLogTable, 'seq' | 'at' | 'hash'>;
+
 /**
- * The entry that records a removal; null when there is nothing to remove.
+ * The last entry that may be removed, with all entries before it; null when there is nothing to remove.
  *
- * @param oldest the first entries that are left, in the order of seq
+ * @param oldest the first entries that are left, in the order of seq, without those that a wrong clock dated ahead: an
+ * entry that precedes an old entry is old too
  * @param before_ms only entries that were written earlier may be removed
  */
-export function removalOf(
-  oldest: readonly Pick<AuditLogTable, 'seq' | 'at' | 'hash'>[],
-  before_ms: number,
-): { entry: NewAuditEntry; removed: number; removed_to: number } | null {
+export function lastToRemove(oldest: readonly OldEntry[], before_ms: number): OldEntry | null {
   const [first] = oldest;
   if (first === undefined || first.at >= before_ms - REMOVED_EVERY_MS) return null;
   const end = oldest.findIndex(({ at }) => at >= before_ms);
-  const removed = end === -1 ? oldest.length : end;
-  const { seq: removed_to, hash: removed_hash, at } = oldest[removed - 1]!;
-  return { entry: removalEntry({ removed, removed_to, removed_hash, removed_until: timeOf(at) }), removed, removed_to };
+  return oldest.at(end === -1 ? -1 : end - 1)!;
+}
+
+/** The entry that records the removal of `removed` entries. */
+export function removalOf({ seq, at, hash }: OldEntry, removed: number): NewAuditEntry {
+  return removalEntry({ removed, removed_to: seq, removed_hash: hash, removed_until: timeOf(at) });
 }
 
 /** The entry as it is stored. Its values are not checked, because the chain of hashes shows every change to them. */
-export function entryOf({ at, ...row }: AuditLogTable): AuditEntry {
+export function entryOf(row: AuditLogTable): AuditEntry {
+  // Only these fields: the hash of an entry covers each field, and the row of a page has more columns.
+  const { seq, principal, address, target_id, code, prev_hash, hash } = row;
   return {
-    ...row,
-    at: timeOf(at),
+    seq,
+    at: timeOf(row.at),
+    principal,
+    address,
     action: row.action as AuditAction,
     target_kind: row.target_kind as AuditTarget,
+    target_id,
     outcome: row.outcome as AuditOutcome,
+    code,
     details: detailsOf(row.details),
+    prev_hash,
+    hash,
   };
 }
 

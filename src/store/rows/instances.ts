@@ -267,7 +267,10 @@ export function leaseWithin(
   );
 }
 
-/** @throws Problem `instance_id_taken` when a subscription would replace an instance, or an instance a subscription */
+/**
+ * @throws Problem `instance_id_taken` when a subscription would replace another instance, or another instance would
+ * replace a subscription
+ */
 function assertSameKind(lease_until: number | null, previous: PreviousRow | undefined): void {
   if (previous === undefined || (previous.lease_until === null) === (lease_until === null)) return;
   throw new Problem(
@@ -280,8 +283,8 @@ function assertSameKind(lease_until: number | null, previous: PreviousRow | unde
 const OPEN_IN_SUBSCRIPTIONS = new Set<keyof InstancePatch>(['instance_name', 'is_active', 'webhook_enabled']);
 
 /**
- * The server at the URL of a subscription has agreed by its answer to the challenge, to one id with its URL, agent and
- * key. So everything else changes only by another subscription.
+ * By its answer to the challenge, the server at the URL has agreed to this id with its URL, agent and key. So all other
+ * fields change only by another subscription.
  *
  * @throws Problem `invalid_fields`
  */

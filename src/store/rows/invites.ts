@@ -2,10 +2,15 @@
 import type { Invite } from '../../domain/invite.ts';
 import { Problem } from '../../domain/problem.ts';
 import { INVITES_PENDING_MAX } from '../contract/invites.ts';
+import type { Weighed } from './page.ts';
 import { storedTexts } from './stored_values.ts';
 import type { InvitesTable } from './tables.ts';
 
-export function inviteOf(row: InvitesTable): Invite {
+/** The bytes of the long columns of an invite. */
+export const INVITE_BYTES = 'octet_length(meeting_ids) + octet_length(agent_ids)';
+
+export function inviteOf(stored: InvitesTable & Partial<Weighed>): Invite {
+  const { row_bytes: _, ...row } = stored;
   const { invite_id } = row;
   return {
     ...row,

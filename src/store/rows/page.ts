@@ -18,10 +18,18 @@ export function decodeCursor(cursor: string, types: ('string' | 'number')[]): Cu
   } catch {
     key = null;
   }
-  const is_key = Array.isArray(key) && key.length === types.length && key.every((part, i) => typeof part === types[i]);
+  const is_key =
+    Array.isArray(key) &&
+    key.length === types.length &&
+    key.every((part, i) => typeof part === types[i] && isOfRow(part));
   // Refuses 1e400 and trailing spaces: they are valid JSON, but no cursor of Convoke contains them.
   if (is_key && encodeCursor(key as CursorKey) === cursor) return key as CursorKey;
   throw invalidField('cursor', 'must be the next_cursor of a page made with the same filters');
+}
+
+/** Whether a row can have this value in its key. PostgreSQL fails with other values. */
+function isOfRow(part: unknown): boolean {
+  return typeof part === 'number' ? Number.isSafeInteger(part) : !String(part).includes('\0');
 }
 
 /** The size of a page. A page ends before the row that would exceed this size, but always has its first row. */

@@ -45,15 +45,17 @@ export function numbersOfPlace(after: PrunePlace | null, ids: IdCodec) {
   return {
     delivery_no: ids.decode('dlv', after?.delivery_id ?? '') ?? 0,
     message_no: ids.decode('msg', after?.message_id ?? '') ?? 0,
+    key_no: after?.key_no ?? 0,
   };
 }
 
-/** @param keys_removed how many idempotency keys the step removed */
-export function prunedStep(deliveries: PrunedTable, messages: PrunedTable, keys_removed: number, ids: IdCodec) {
+/** What a step did in the three tables. */
+export function prunedStep(deliveries: PrunedTable, messages: PrunedTable, keys: PrunedTable, ids: IdCodec) {
   const place: PrunePlace = {
     delivery_id: deliveries.after_no === 0 ? null : ids.encode('dlv', deliveries.after_no),
     message_id: messages.after_no === 0 ? null : ids.encode('msg', messages.after_no),
+    key_no: keys.after_no === 0 ? null : keys.after_no,
   };
-  const has_more = deliveries.has_more || messages.has_more || keys_removed > 0;
-  return { removed: deliveries.removed + messages.removed + keys_removed, next: has_more ? place : null };
+  const has_more = deliveries.has_more || messages.has_more || keys.has_more;
+  return { removed: deliveries.removed + messages.removed + keys.removed, next: has_more ? place : null };
 }

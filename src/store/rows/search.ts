@@ -1,7 +1,7 @@
 /** The parts of a search that SQLite and PostgreSQL share. */
 import { type RawBuilder, sql } from 'kysely';
 import { numberAt } from '../../domain/id.ts';
-import { formsOf } from '../../domain/search_text.ts';
+import { formsOf, lowerCase } from '../../domain/search_text.ts';
 import type { Page } from '../contract/page.ts';
 import type { DeliveryRow } from '../contract/deliveries.ts';
 import {
@@ -119,6 +119,11 @@ const ALL_OF = sql` AND `;
 function within(column: string, { since_ms, until_ms }: MadeWithin): RawBuilder<boolean> {
   const made_at = sql.ref<number>(column);
   return sql<boolean>`${made_at} >= ${since_ms ?? -Number.MAX_SAFE_INTEGER} AND ${made_at} < ${until_ms ?? Number.MAX_SAFE_INTEGER}`;
+}
+
+/** Whether the column of an id or a name contains a text, in capital or small ASCII letters. */
+export function isPart(dialect: Dialect, column: string, text: string): RawBuilder<boolean> {
+  return dialect.contains(dialect.lower(sql.ref<string>(column)), lowerCase(text));
 }
 
 function holds(dialect: Dialect, column: string, text: string): RawBuilder<boolean> {

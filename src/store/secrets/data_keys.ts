@@ -1,4 +1,5 @@
 import type { KeyObject } from 'node:crypto';
+import { Problem } from '../../domain/problem.ts';
 import { type FileKeys, readKeyFile, writeKeyFile } from './key_file.ts';
 import { type DataKey, dataKeyOf, decrypt, encrypt, makeDataKey, type SecretPlace } from './secret_cipher.ts';
 import { StoreError } from '../store_error.ts';
@@ -82,21 +83,27 @@ export class DataKeys {
   /**
    * Makes a new key that encrypts from now on. Null when the key is a setting, because then the setting has to be
    * changed.
+   *
+   * @throws Problem `encryption_key_not_written`
    */
   change(): DataKey | null {
     if (this.#source.kind === 'given') return null;
     const next = { current: makeDataKey(), previous: this.#current };
     // Both keys are on disk before anything is encrypted with the new key.
-    if (this.#source.kind === 'file') writeKeyFile(this.#source.path, next);
+    if (this.#source.kind === 'file') replaceKeyFile(this.#source.path, next);
     this.#current = next.current;
     this.#previous = next.previous;
     return next.current;
   }
 
-  /** Call it when a commit has recorded that no row is encrypted under the previous key any more. */
+  /**
+   * Call it when a commit has recorded that no row is encrypted under the previous key any more.
+   *
+   * @throws Problem `encryption_key_not_written`
+   */
   forgetPrevious(): void {
     if (this.#previous === null) return;
-    if (this.#source.kind === 'file') writeKeyFile(this.#source.path, { current: this.#current, previous: null });
+    if (this.#source.kind === 'file') replaceKeyFile(this.#source.path, { current: this.#current, previous: null });
     this.#previous = null;
   }
 
@@ -128,3 +135,25 @@ export class DataKeys {
     );
   }
 }
+
+/** @throws Problem that says what stands against it */
+function replaceKeyFile(path: string, keys: FileKeys): void {
+  try {
+    writeKeyFile(path, keys);
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException;
+    if (code === undefined) throw error;
+    const detail =
+      error instanceof StoreError ? message : `${path} cannot be replaced (${code}): ${WHAT_TO_DO[code] ?? ALLOW}.`;
+    throw new Problem('encryption_key_not_written', detail);
+  }
+}
+
+const ALLOW = 'let the service write in the directory of this file, or give the key as CONVOKE_ENCRYPTION_KEY';
+
+const WHAT_TO_DO: Record<string, string> = {
+  EBUSY:
+    'it is mounted as a single file. Stop the service and mount the directory of the file instead, or give the key as CONVOKE_ENCRYPTION_KEY',
+  ENOSPC: 'make room on its disk',
+  EDQUOT: 'make room on its disk',
+};

@@ -13,7 +13,7 @@ import {
   readlinkSync,
   realpathSync,
   renameSync,
-  rmSync,
+  unlinkSync,
   writeFileSync,
 } from 'node:fs';
 import { dirname, resolve } from 'node:path';
@@ -94,16 +94,31 @@ export function writeKeyFile(link: string, { current, previous }: FileKeys): voi
   const path = targetOf(link);
   const lines = [current, previous].flatMap((key) => (key === null ? [] : [`${base64Of(key.key)}\n`]));
   const next = `${path}.new`;
-  rmSync(next, { force: true });
+  removeIfThere(next);
   const file = openSync(next, 'wx', 0o600);
   try {
-    writeFileSync(file, lines.join(''));
-    fsyncSync(file);
-  } finally {
-    closeSync(file);
+    try {
+      writeFileSync(file, lines.join(''));
+      fsyncSync(file);
+    } finally {
+      closeSync(file);
+    }
+    renameSync(next, path);
+  } catch (error) {
+    // Without this, the temporary file with the key would stay, because nobody knows of it.
+    removeIfThere(next);
+    throw error;
   }
-  renameSync(next, path);
   syncDirectory(dirname(path));
+}
+
+/** Unlike `rmSync` with `force`, it throws errors that have a code. */
+function removeIfThere(path: string): void {
+  try {
+    unlinkSync(path);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
+  }
 }
 
 /** @throws StoreError when the directory of the file that a link points to is missing */

@@ -1,7 +1,7 @@
 import { type ApiKey, isActive, isLastingAdmin } from '../../domain/api_key.ts';
 import { Problem } from '../../domain/problem.ts';
 import { assertOverlapLeft, earlierAfter } from '../../domain/rotation.ts';
-import { apiKeyOf, CHANGE_NO_MAX, isChangedSince } from '../rows/api_keys.ts';
+import { API_KEY_BYTES, apiKeyOf, CHANGE_NO_MAX, isChangedSince, MAY_BE_LASTING_ADMIN } from '../rows/api_keys.ts';
 import { columnsOfEarlier } from '../rows/earlier.ts';
 import { decodeCursor, pageOf } from '../rows/page.ts';
 import type { ApiKeyStore, NewApiKey } from '../contract/api_keys.ts';
@@ -25,6 +25,8 @@ const ROTATE = `
     change_no = ${NEXT_CHANGE}
   WHERE key_id = $key_id`;
 
+const OTHER_ADMINS = `SELECT * FROM api_keys WHERE key_id <> ? AND ${MAY_BE_LASTING_ADMIN}`;
+
 const CHANGED = `SELECT * FROM api_keys WHERE ${isChangedSince('?')} ORDER BY change_no`;
 
 /** When a key is revoked, its subscriptions end. */
@@ -39,6 +41,11 @@ const END_SESSIONS = 'DELETE FROM sessions WHERE key_id = ?';
 const REVOKE_INVITES = `
   UPDATE invites SET revoked_at = $wall_ms
   WHERE created_by = $key_id AND redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > $wall_ms`;
+
+/** Revokes the invites that were made before the first key: anybody could make them. Without effect after another key. */
+const REVOKE_OPEN_INVITES = `
+  UPDATE invites SET revoked_at = $wall_ms
+  WHERE redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > $wall_ms AND (SELECT count(*) FROM api_keys) = 1`;
 
 /** When a token that stays valid for a while ends, as $earlier says; null for a token that ends at once. */
 const END_OF_TOKEN = "(SELECT value ->> 'until' FROM json_each($earlier) WHERE value ->> 'value' = token_digest)";
@@ -57,7 +64,7 @@ const SHORTEN_LEASES = `
   UPDATE instances SET lease_until = min(lease_until, $until) WHERE owner_key_id = $key_id AND lease_until IS NOT NULL`;
 
 const LIST = `
-  SELECT * FROM api_keys WHERE (created_at, key_id) > (?, ?) ORDER BY created_at, key_id LIMIT ?`;
+  SELECT *, ${API_KEY_BYTES} AS row_bytes FROM api_keys WHERE (created_at, key_id) > (?, ?) ORDER BY created_at, key_id LIMIT ?`;
 
 const NOTE_USE = 'UPDATE api_keys SET last_used_at = max(coalesce(last_used_at, 0), ?) WHERE key_id = ?';
 
@@ -67,12 +74,9 @@ export function apiKeyOperations(db: Database): Sync<ApiKeyStore> {
     return row === undefined ? null : apiKeyOf(row);
   }
 
-  /**
-   * Whether another key is a lasting admin key. Reads all other keys that are not revoked. These are few, because each
-   * was made for a person or by an invite.
-   */
+  /** Whether another key is a lasting admin key. */
   function isLastingAdminBeside(key_id: string): boolean {
-    const others = db.prepare('SELECT * FROM api_keys WHERE revoked_at IS NULL AND key_id <> ?').all(key_id);
+    const others = db.prepare(OTHER_ADMINS).all(key_id);
     return (others as unknown as ApiKeysTable[]).some((row) => isLastingAdmin(apiKeyOf(row)));
   }
 
@@ -91,6 +95,7 @@ export function apiKeyOperations(db: Database): Sync<ApiKeyStore> {
         created_at,
         expires_at,
       );
+      db.prepare(REVOKE_OPEN_INVITES).run({ wall_ms: created_at });
       const created = get(key_id) as ApiKey;
       if (!isLastingAdmin(created) && !isLastingAdminBeside(key_id)) throw new Problem('first_key_not_admin');
       return created;

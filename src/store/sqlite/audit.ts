@@ -1,9 +1,18 @@
 import { type AuditHead, CHAIN_START, type NewAuditEntry } from '../../domain/audit.ts';
-import { auditConditions, auditPage, entryAfter, entryOf, removalOf } from '../rows/audit.ts';
+import { sql } from 'kysely';
+import {
+  AUDIT_BYTES,
+  auditConditions,
+  auditPage,
+  entryAfter,
+  entryOf,
+  lastToRemove,
+  type OldEntry,
+  removalOf,
+} from '../rows/audit.ts';
 import { decodeCursor, pageOf } from '../rows/page.ts';
 import type { AuditFilter, AuditStore } from '../contract/audit.ts';
 import type { Database } from './database.ts';
-import type { AuditLogTable } from '../rows/tables.ts';
 import type { Sync } from './sync.ts';
 
 const HEAD = 'SELECT seq, hash FROM audit_log ORDER BY seq DESC LIMIT 1';
@@ -11,6 +20,10 @@ const HEAD = 'SELECT seq, hash FROM audit_log ORDER BY seq DESC LIMIT 1';
 const APPEND = `
   INSERT INTO audit_log (seq, at, principal, address, action, target_kind, target_id, outcome, code, details, prev_hash, hash)
   VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`;
+
+const OLDEST = 'SELECT seq, at, hash FROM audit_log WHERE at <= ? ORDER BY seq LIMIT ?';
+const COUNT = 'SELECT count(*) AS removed FROM audit_log WHERE seq <= ?';
+const REMOVE = 'DELETE FROM audit_log WHERE seq <= ?';
 
 /**
  * The file has one writer, and each call runs in one of its transactions. So no two entries are added at the same time.
@@ -38,14 +51,14 @@ export function auditOperations(db: Database): Sync<AuditStore> {
 
   return {
     append,
-    prune(before_ms: number, limit: number, wall_ms: number) {
-      const oldest = db.prepare('SELECT seq, at, hash FROM audit_log ORDER BY seq LIMIT ?').all(limit);
-      const removal = removalOf(oldest as unknown as Pick<AuditLogTable, 'seq' | 'at' | 'hash'>[], before_ms);
-      if (removal === null) return 0;
+    prune({ before_ms, future_ms }, limit: number, wall_ms: number) {
+      const last = lastToRemove(db.prepare(OLDEST).all(future_ms, limit) as unknown as OldEntry[], before_ms);
+      if (last === null) return 0;
+      const { removed } = db.prepare(COUNT).get(last.seq) as { removed: number };
       // Appends first: a trigger permits only the removal that the last entry names.
-      append(removal.entry, wall_ms);
-      db.prepare('DELETE FROM audit_log WHERE seq <= ?').run(removal.removed_to);
-      return removal.removed;
+      append(removalOf(last, removed), wall_ms);
+      db.prepare(REMOVE).run(last.seq);
+      return removed;
     },
     list(filter: AuditFilter, rows_max: number) {
       const { limit, cursor, newest_first } = filter;
@@ -57,10 +70,14 @@ export function auditOperations(db: Database): Sync<AuditStore> {
       for (const condition of indexed) rows = rows.where(condition);
       const next = rows.select(['seq', 'at']).limit(1).offset(rows_max);
       const [beyond] = others.length === 0 ? [] : db.all(next);
-      let query = rows.selectAll().limit(limit + 1);
+      const row_bytes = sql<number>`${sql.raw(AUDIT_BYTES)}`.as('row_bytes');
+      let query = rows
+        .selectAll()
+        .select(row_bytes)
+        .limit(limit + 1);
       if (beyond !== undefined) query = query.where('seq', newest_first ? '>' : '<', beyond.seq);
       for (const condition of others) query = query.where(condition);
-      const page = pageOf(db.all(query), limit, (row) => [row.seq], entryOf);
+      const page = pageOf(db.each(query), limit, (row) => [row.seq], entryOf);
       return auditPage(page, beyond, newest_first);
     },
   };

@@ -92,7 +92,8 @@ export function encryptionOperations(db: Database, keys: DataKeys): Sync<Encrypt
     derivedKeys: (purpose: string) => keys.all.map((key) => derivedKey(key, purpose)),
     forgetPreviousKey() {
       const [noted, ...others] = checkedKeyIds(db);
-      // Another call may have made a newer key, and failed to note it. Then the previous key is the one in use.
+      // Another call may have made a newer key, and failed before it noted the key in the table. Then the rows are
+      // encrypted under the previous key.
       if (others.length === 0 && noted?.key_id === keys.current.key_id) keys.forgetPrevious();
     },
   };

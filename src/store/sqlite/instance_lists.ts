@@ -13,12 +13,13 @@ import {
   walkOf,
 } from '../rows/instance_lists.ts';
 import type { CountedRow, instanceReader } from '../rows/instances.ts';
-import { likePattern } from '../rows/like.ts';
 import { decodeCursor, pageOf } from '../rows/page.ts';
 import { searchedUpTo } from '../rows/part.ts';
+import { isPart } from '../rows/search.ts';
 import type { Database } from './database.ts';
 import { isFirstSeen, isInstanceVisible } from './owner_scope.ts';
 import { lastRead } from './part.ts';
+import { DIALECT } from './search.ts';
 import type { Sync } from './sync.ts';
 
 const PENDING = `(SELECT count(*) FROM deliveries d WHERE d.instance_id = i.instance_id AND d.state = 'pending' AND d.aside = 0)
@@ -69,10 +70,8 @@ export function instanceLists(
     if (last !== null) query = query.where('i.instance_id', '<=', last);
     for (const condition of walk.others) query = query.where(condition);
     if (q !== undefined) {
-      const pattern = likePattern(q);
-      query = query.where(
-        sql<boolean>`(i.instance_id LIKE ${pattern} ESCAPE '\\' OR i.instance_name LIKE ${pattern} ESCAPE '\\')`,
-      );
+      const [of_id, of_name] = [isPart(DIALECT, 'i.instance_id', q), isPart(DIALECT, 'i.instance_name', q)];
+      query = query.where(sql<boolean>`(${of_id} OR ${of_name})`);
     }
     return searchedUpTo(
       pageOf(db.each(query), limit, (row) => [row.instance_id], listedRowOf),

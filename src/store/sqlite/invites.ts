@@ -5,7 +5,7 @@ import type { ApiKeyStore, NewApiKey } from '../contract/api_keys.ts';
 import type { InstanceStore } from '../contract/instances.ts';
 import { INVITES_KEPT_MS, type InviteStore, type NewInvite } from '../contract/invites.ts';
 import type { PageRequest } from '../contract/page.ts';
-import { assertRoomForInvite, inviteOf } from '../rows/invites.ts';
+import { assertRoomForInvite, INVITE_BYTES, inviteOf } from '../rows/invites.ts';
 import { decodeCursor, pageOf } from '../rows/page.ts';
 import type { InvitesTable } from '../rows/tables.ts';
 import type { Database } from './database.ts';
@@ -21,7 +21,8 @@ const IS_PENDING = 'redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > 
 const COUNT_PENDING = `SELECT count(*) AS pending FROM invites WHERE ${IS_PENDING}`;
 
 const LIST = `
-  SELECT * FROM invites WHERE (created_at, invite_id) < (?, ?) ORDER BY created_at DESC, invite_id DESC LIMIT ?`;
+  SELECT *, ${INVITE_BYTES} AS row_bytes FROM invites WHERE (created_at, invite_id) < (?, ?)
+  ORDER BY created_at DESC, invite_id DESC LIMIT ?`;
 
 const REVOKE = 'UPDATE invites SET revoked_at = ? WHERE invite_id = ? AND revoked_at IS NULL';
 

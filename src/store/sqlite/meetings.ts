@@ -9,7 +9,7 @@ import { NO_QUOTAS, type Quotas } from '../contract/quotas.ts';
 import type { PageRequest } from '../contract/page.ts';
 import { type Reads, SEARCH_READS, type SearchPage } from '../contract/search.ts';
 import type { Database } from './database.ts';
-import { likePattern } from '../rows/like.ts';
+import { isPart } from '../rows/search.ts';
 import {
   candidateOf,
   givenRules,
@@ -26,6 +26,7 @@ import { IS_OWNED, ownedBy } from './owner_scope.ts';
 import { assertRoomForAgents, assertRoomForMembership } from './quotas.ts';
 import type { Recipients } from './meeting_recipients.ts';
 import { lastRead } from './part.ts';
+import { DIALECT } from './search.ts';
 import { waitsOf } from './waits.ts';
 
 const TOUCH = `
@@ -126,7 +127,7 @@ export function meetingOperations(
       ])
       .limit(limit + 1);
     if (last !== null) query = query.where('m.meeting_id', '<=', last);
-    if (q !== undefined) query = query.where(sql<boolean>`m.meeting_id LIKE ${likePattern(q)} ESCAPE '\\'`);
+    if (q !== undefined) query = query.where(isPart(DIALECT, 'm.meeting_id', q));
     const page = pageOf(
       db.each(query),
       limit,

@@ -36,10 +36,16 @@ const MESSAGES = {
     SELECT message_no AS last_no, accepted_at AS made_at FROM messages WHERE message_no > $after_no
     ORDER BY message_no LIMIT 1 OFFSET $rows`,
 };
-const REMOVE_KEYS = `
-  DELETE FROM idempotency_keys WHERE id IN (
-    SELECT id FROM (SELECT id, created_at FROM idempotency_keys ORDER BY id LIMIT ${PRUNE_WINDOW})
-    WHERE created_at < $before_ms LIMIT $limit)`;
+const KEYS = {
+  remove: `
+    DELETE FROM idempotency_keys WHERE id IN (
+      SELECT id FROM (
+        SELECT id, created_at FROM idempotency_keys WHERE id > $after_no ORDER BY id LIMIT ${PRUNE_WINDOW})
+      WHERE created_at < $before_ms LIMIT $limit)`,
+  end: `
+    SELECT id AS last_no, created_at AS made_at FROM idempotency_keys WHERE id > $after_no
+    ORDER BY id LIMIT 1 OFFSET $rows`,
+};
 
 export function pruning(db: Database, ids: IdCodec): Pick<Sync<DeliveryStore>, 'prune'> {
   /** Removes rows until `limit` is reached or the time is over. `last` is how many the last statement removed. */
@@ -71,11 +77,11 @@ export function pruning(db: Database, ids: IdCodec): Pick<Sync<DeliveryStore>, '
   return {
     prune({ deliveries_ms, messages_ms, idempotency_ms, future_ms }, limit, ms_max, after) {
       const until_ms = performance.now() + ms_max;
-      const { delivery_no, message_no } = numbersOfPlace(after, ids);
+      const { delivery_no, message_no, key_no } = numbersOfPlace(after, ids);
       const deliveries = pruneTable(DELIVERIES, delivery_no, { before_ms: deliveries_ms, future_ms }, limit, until_ms);
       const messages = pruneTable(MESSAGES, message_no, { before_ms: messages_ms, future_ms }, limit, until_ms);
-      const keys = remove(REMOVE_KEYS, { before_ms: idempotency_ms }, limit, until_ms);
-      const step = prunedStep(deliveries, messages, keys.removed, ids);
+      const keys = pruneTable(KEYS, key_no, { before_ms: idempotency_ms, future_ms }, limit, until_ms);
+      const step = prunedStep(deliveries, messages, keys, ids);
       // Old rows are in many pages of the indexes. If one checkpoint wrote the pages of many steps, a commit would wait
       // long for it. So each step asks for a checkpoint.
       if (step.removed > 0) db.checkpointAfterCommit();

@@ -7,6 +7,8 @@ import { StoreError } from '../store_error.ts';
 const OWN_WORK = {
   sweep:
     'the sweep of deliveries failed; it is tried again. If it goes on failing, pending deliveries are found more and more slowly: correct what the error says',
+  remove_runs:
+    'what killed nodes left in the table runs could not be removed; it is tried again in an hour, and nothing waits for it',
   listen:
     'this node does not hear the other nodes, and learns late what they change; it is tried again. If it goes on failing, correct what the error says',
   read_changes:

@@ -147,7 +147,7 @@ function unpackedAccepted({ kinds, delivery_counts, ...lists }: PackedAccepted):
   let messages_at = 0;
   let deliveries_at = 0;
   return kinds.map((kind, i) => {
-    if (kind === 'key_reused' || kind === 'damaged') return { kind };
+    if (kind === 'key_reused' || kind === 'damaged' || kind === 'locked') return { kind };
     if (kind === 'refused') return { kind, field: refused.get(i)! };
     const message = messages[messages_at++]!;
     if (kind === 'repeated') return { kind, message };

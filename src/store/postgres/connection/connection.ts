@@ -300,8 +300,11 @@ export class Connection {
   }
 }
 
-/** Classes and codes of https://www.postgresql.org/docs/current/errcodes-appendix.html. */
-const GONE = /^(08...|57P0[1-4]|25006|53300)$/;
+/**
+ * Classes and codes of https://www.postgresql.org/docs/current/errcodes-appendix.html. With 57P05, 25P03 and 25P04 a
+ * timeout of the server ended the session.
+ */
+const GONE = /^(08...|57P0[1-5]|25P0[34]|25006|53300)$/;
 const STORAGE = /^(53|54|55|57|58|40|25|XX)/;
 const OF_THE_SETTING = /^(28...|3D000|42501)$/;
 

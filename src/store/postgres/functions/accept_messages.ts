@@ -4,7 +4,7 @@
  * statements after a lock see everything that was committed before the lock was taken.
  *
  * Batches come as arrays, one for each column. A plan may be from a time when the table was empty, but it must never
- * read the whole table. So a statement looks into a table once for each row, or by all keys of the batch at once (ANY).
+ * read the whole table. So a statement looks into a table once for each row, or once for all keys of the batch (ANY).
  * LATERAL with OFFSET 0 makes it look once for each row, because the planner then has no other way to join.
  */
 import { IDEMPOTENCY_MS } from '../../contract/messages.ts';

@@ -2,17 +2,16 @@ import { randomInt } from 'node:crypto';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { IdCodec } from '../../../domain/id.ts';
 import { GenerationCache } from '../../../domain/generation_cache.ts';
-import type { RefusedField, MessageOrigin } from '../../../domain/message_origin.ts';
+import type { MessageOrigin } from '../../../domain/message_origin.ts';
 import type { Accepted, AcceptedMessage, NewMessage } from '../../contract/messages.ts';
-import { type BatchValue, bigints, ints, texts } from '../connection/batch_message.ts';
-import { type Connection, ConnectionLost, isCollision, raisedDetail, storeErrorOf } from '../connection/connection.ts';
+import { type Connection, ConnectionLost, isCollision, isLockTimeout, storeErrorOf } from '../connection/connection.ts';
 import { RUN_UNKNOWN } from '../functions/accept_messages.ts';
-import { REFUSED } from '../functions/who_says.ts';
 import { type AcceptedRow, isNew, isWhole, type Stored, storedOf } from './accepted_rows.ts';
 import { GivenNumbers } from './given_numbers.ts';
+import { type Batch, batchOf, refusalsOf, refusedIn } from './message_batch.ts';
+import { LockedMeetings, MeetingsLocked } from './locked_meetings.ts';
 import { DedicatedConnection } from '../connection/dedicated_connection.ts';
-import { timestampText } from '../timestamp.ts';
-import { RETRY_WINDOW_MS, RETRY_PAUSE_MS } from '../connection/retry.ts';
+import { RETRY_WINDOW_MS, RETRY_PAUSE_MS, withRetry } from '../connection/retry.ts';
 import { StoreError } from '../../store_error.ts';
 
 /**
@@ -20,6 +19,11 @@ import { StoreError } from '../../store_error.ts';
  * stores the batch if it has none.
  */
 const ANSWER_MS_MAX = 2_500;
+/**
+ * How long a batch waits for a row that another session has locked. Then the batch is stored without the messages of
+ * this meeting. Another node may hold this lock for as long as it stores a wide message. Less than ANSWER_MS_MAX.
+ */
+const LOCK_TIMEOUT = '2s';
 
 /** The most meetings whose seq is remembered. */
 const HINTS_MAX = 20_000;
@@ -53,14 +57,6 @@ const RUN_NO_MIN = 2 ** 40;
 /** `randomInt` requires a range of less than 2^48. */
 const RUN_NO_MAX = RUN_NO_MIN + 2 ** 47;
 
-/** The columns of a batch, as accept_messages_5 takes them. Of messages with the same key, only the first is sent. */
-interface Batch {
-  columns: BatchValue[];
-  sent: NewMessage[];
-  /** For each message, its place among the sent messages, counted from 0. */
-  places: number[];
-}
-
 /**
  * The sender of notifications about stored batches. `signedName` signs one of them; `node_id` is null until the node
  * has joined.
@@ -89,6 +85,7 @@ export class MessageWriter {
   readonly #notify_source: NotifySource;
   readonly #onUncertain: () => void;
   readonly #numbers = new GivenNumbers();
+  readonly #locked = new LockedMeetings();
   /** A known seq of each meeting: the search for the last seq of the meeting starts there. */
   readonly #hints = new GenerationCache<number>(HINTS_MAX);
   #run_no: number | null = null;
@@ -106,23 +103,35 @@ export class MessageWriter {
    * is behind
    */
   constructor(url: string, ids: IdCodec, notify_source: NotifySource, onUncertain: () => void) {
-    this.#connection = new DedicatedConnection(url);
+    this.#connection = new DedicatedConnection(url, `SET lock_timeout = '${LOCK_TIMEOUT}';`);
     this.#ids = ids;
     this.#notify_source = notify_source;
     this.#onUncertain = onUncertain;
   }
 
   /** @throws StoreError when the database was unreachable for too long; IN_DOUBT when the messages may be stored */
-  async accept(messages: NewMessage[]): Promise<Accepted[]> {
+  accept(messages: NewMessage[]): Promise<Accepted[]> {
+    return this.#accept(messages, true);
+  }
+
+  /** @param frees_keys whether the key of a refused message is free for the messages behind it */
+  async #accept(messages: NewMessage[], frees_keys: boolean): Promise<Accepted[]> {
     if (messages.length === 0) return [];
     const batch = batchOf(messages, this.#hints, this.#ids);
     let rows: AcceptedRow[];
     try {
+      await this.#assertUnlocked(this.#locked.knownAmong(batch.meeting_ids));
       rows = await this.#stored(batch, messages[0]?.wall_ms ?? 0);
     } catch (error) {
+      if (error instanceof MeetingsLocked) {
+        const results = messages.map(({ meeting_id }): Accepted | null =>
+          error.meeting_ids.has(meeting_id) ? { kind: 'locked' } : null,
+        );
+        return this.#acceptRest(messages, results, frees_keys);
+      }
       const refused = refusedIn(error);
       if (refused === null) throw error;
-      return this.#acceptOthers(messages, batch, refused);
+      return this.#acceptRest(messages, refusalsOf(messages, batch, refused, frees_keys), false);
     }
     const by_place: Stored[] = [];
     for (const stored of rows.flatMap((row) => storedOf(row, this.#ids))) {
@@ -143,25 +152,30 @@ export class MessageWriter {
   }
 
   /**
-   * Stores the other messages of a batch that has refused messages. The database has stored nothing of that batch.
+   * Stores the messages of a batch that have no result yet. The database has stored nothing of that batch.
    *
-   * @param refused the refused fields; the key is the place of the message in the batch, from 1
+   * @param results the result of each message that has one; null for the others
    */
-  async #acceptOthers(
+  async #acceptRest(
     messages: NewMessage[],
-    { places, sent }: Batch,
-    refused: ReadonlyMap<number, RefusedField>,
+    results: readonly (Accepted | null)[],
+    frees_keys: boolean,
   ): Promise<Accepted[]> {
-    const others = await this.accept(messages.filter((_, i) => !refused.has(places[i]! + 1)));
+    const rest = await this.#accept(
+      messages.filter((_, i) => results[i] === null),
+      frees_keys,
+    );
     let next = 0;
-    return messages.map(({ idempotency }, i) => {
-      const place = places[i]!;
-      const field = refused.get(place + 1);
-      if (field === undefined) return others[next++]!;
-      // The database judged only the first message with this key. This message has the same key, and was not sent.
-      const is_same = idempotency?.fingerprint === sent[place]!.idempotency?.fingerprint;
-      return is_same ? { kind: 'refused', field } : { kind: 'key_reused' };
-    });
+    return results.map((result) => result ?? rest[next++]!);
+  }
+
+  /** @throws MeetingsLocked when some of these meetings are locked */
+  async #assertUnlocked(meeting_ids: readonly string[]): Promise<void> {
+    if (meeting_ids.length === 0) return;
+    const locked = await withRetry(() =>
+      this.#connection.use((connection) => this.#locked.find(connection, meeting_ids)),
+    );
+    if (locked.size > 0) throw new MeetingsLocked(locked);
   }
 
   async close(): Promise<void> {
@@ -170,7 +184,8 @@ export class MessageWriter {
     await this.#connection.close();
   }
 
-  async #stored({ columns }: Batch, wall_ms: number): Promise<AcceptedRow[]> {
+  /** @throws MeetingsLocked when nothing is stored, because meetings of the batch are locked */
+  async #stored({ columns, meeting_ids }: Batch, wall_ms: number): Promise<AcceptedRow[]> {
     const until_ms = performance.now() + RETRY_WINDOW_MS;
     let sent: { batch_no: number } | null = null;
     /** Whether a try was sent and its connection lost. Then the batch may be stored, whatever later tries say. */
@@ -192,8 +207,8 @@ export class MessageWriter {
       } catch (error) {
         const lost = error instanceof ConnectionLost;
         if (lost && is_sent) is_in_doubt = true;
-        // No other node ends a run. So when the database does not know the run, it is behind, and does not have this
-        // batch either.
+        // Another node ends a run only when nothing was stored in it for a day (`OldRuns`). So when the database does not
+        // know the run, it does not have this batch either, and mostly it is behind.
         const is_behind = isRunUnknown(error);
         if (is_behind) {
           this.#run_no = null;
@@ -202,7 +217,10 @@ export class MessageWriter {
           is_in_doubt = false;
           this.#onUncertain();
         }
-        const again = lost || is_behind || isCollision(error);
+        // A batch in doubt may be stored already, so it must keep all its messages.
+        const is_locked = isLockTimeout(error);
+        if (is_locked && !is_in_doubt) await this.#assertUnlocked(meeting_ids);
+        const again = lost || is_behind || is_locked || isCollision(error);
         if (!again || performance.now() > until_ms) {
           const failure = storeErrorOf(error);
           // An error that is no StoreError is about the batch itself: the database looked for a stored result, found
@@ -273,76 +291,4 @@ async function endRun(connection: Connection, run_no: number): Promise<void> {
 
 function isRunUnknown(error: unknown): boolean {
   return error instanceof Error && 'code' in error && error.code === RUN_UNKNOWN;
-}
-
-/** The refused messages of a batch, by place, from 1; null when the batch failed for another reason. */
-function refusedIn(error: unknown): Map<number, RefusedField> | null {
-  const detail = raisedDetail(error, REFUSED);
-  return detail === null ? null : new Map(JSON.parse(detail) as [number, RefusedField][]);
-}
-
-/** Columns for accept_messages_5. */
-function batchOf(messages: NewMessage[], hints: GenerationCache<number>, ids: IdCodec): Batch {
-  const meetings = new Map<string, { place: number; created_at: number; count: number }>();
-  const first_with_key = new Map<string, number>();
-  const places: number[] = [];
-  const sent: NewMessage[] = [];
-  for (const message of messages) {
-    const { meeting_id, idempotency, wall_ms } = message;
-    const key = idempotency === null ? null : `${meeting_id}\n${idempotency.sender}\n${idempotency.key}`;
-    const first = key === null ? undefined : first_with_key.get(key);
-    if (first !== undefined) {
-      places.push(first);
-      continue;
-    }
-    if (key !== null) first_with_key.set(key, sent.length);
-    places.push(sent.length);
-    sent.push(message);
-    const meeting = meetings.get(meeting_id);
-    if (meeting === undefined) meetings.set(meeting_id, { place: 0, created_at: wall_ms, count: 1 });
-    else meeting.count++;
-  }
-  // All nodes lock meetings in the same order.
-  const sorted = [...meetings].toSorted(([a], [b]) => (a < b ? -1 : 1));
-  for (const [i, [, meeting]] of sorted.entries()) meeting.place = i + 1;
-  const columns = [
-    texts(sorted.map(([meeting_id]) => meeting_id)),
-    bigints(sorted.map(([, { created_at }]) => created_at)),
-    bigints(sorted.map(([, { count }]) => count)),
-    bigints(sorted.map(([meeting_id]) => hints.get(meeting_id) ?? null)),
-    ints(sent.map(({ meeting_id }) => meetings.get(meeting_id)!.place)),
-    bigints(sent.map(({ wall_ms }) => wall_ms)),
-    bigints(sent.map(({ expires_at }) => expires_at)),
-    texts(sent.map(({ target_agents }) => (target_agents === null ? null : JSON.stringify(target_agents)))),
-    texts(sent.map(({ timestamp }) => timestampText(timestamp))),
-    texts(sent.map(({ message }) => message)),
-    ...originColumns(sent, ids),
-    texts(sent.some(({ trace }) => trace !== null) ? sent.map(({ trace }) => trace) : []),
-    first_with_key.size > 0,
-    texts(sent.map(({ idempotency }) => idempotency?.key ?? null)),
-    texts(sent.map(({ idempotency }) => idempotency?.sender ?? null)),
-    texts(sent.map(({ idempotency }) => idempotency?.fingerprint ?? null)),
-  ];
-  return { columns, sent, places };
-}
-
-/**
- * The columns with the senders of messages and the messages that they answer. The lists are empty when no message of
- * the batch has a sender or answers another.
- */
-function originColumns(sent: readonly NewMessage[], ids: IdCodec): BatchValue[] {
-  const has_said = sent.some(({ origin }) => origin !== null);
-  const given = has_said ? sent.map(({ origin }) => origin) : [];
-  // No message has the number 0.
-  const numberOf = (message_id: string): number => ids.decode('msg', message_id) ?? 0;
-  const speaks_for = given.map((origin) => (origin === null || origin.from_agent === null ? null : origin.speaks_for));
-  return [
-    has_said,
-    texts(given.map((origin) => origin?.from_agent ?? null)),
-    bigints(
-      given.map((origin) => (origin === null || origin.in_reply_to === null ? null : numberOf(origin.in_reply_to))),
-    ),
-    texts(speaks_for.map((scope) => scope?.key_id ?? null)),
-    texts(speaks_for.map((scope) => scope?.instance_id ?? null)),
-  ];
 }

@@ -70,7 +70,7 @@ export class Backups implements BackupStore {
     assertRoom(this.#file);
     const backup_id = randomUUID();
     const ended = Promise.withResolvers<void>();
-    // `wait` reports a failure. Without a call of `wait`, nobody needs to know.
+    // Only `wait` reports a failure. Without a call of `wait`, the rejection must not end the process.
     ended.promise.catch(() => {});
     this.#copying = {
       backup_id,

@@ -10,7 +10,8 @@ const WITHOUT_LOG = 1;
  * Refuses a data file beside the log of a former one: somebody has put a backup in the place of a file whose service
  * was killed. SQLite would write that log into the backup. The header of a backup says that it has no log.
  *
- * Call it before this process opens the file: it ends a lock that this process has on the file (see backups.ts).
+ * Call this function before this process opens the file: it closes a descriptor of the file, and that would end a lock
+ * of this process on the file (see backups.ts).
  *
  * @throws StoreError LOG_OF_FORMER_FILE
  */
@@ -24,7 +25,7 @@ export function assertNoFormerLog(file: string): void {
   );
 }
 
-/** Undefined for a file that is missing, empty, or not for this user: opening it says that. */
+/** Undefined for a file that is missing, empty, or not readable for this user: the later opening reports that. */
 function writeVersionOf(path: string): number | undefined {
   let file: number;
   try {
