@@ -312,9 +312,13 @@ export async function createConvoke(
     await server.listen({ host: config.host === 'localhost' ? '127.0.0.1' : config.host, port: config.port });
     url = urlOf(server.server.address() as AddressInfo);
     advertised_url = config.advertised_url ?? reachableUrlOf(server.server.address() as AddressInfo);
-    // Only now, because a start that fails is tried again and again.
+    // Comes last: a service manager repeats a start that fails, and each try would leave an entry.
     await store.audit.append(entryOfStart(config), clock.wall());
   } catch (error) {
+    const closed = server.close();
+    // The port may be open already, and a request may wait for a store that does not respond.
+    server.server.closeAllConnections();
+    await closed;
     await store.close();
     throw error;
   }
@@ -369,7 +373,7 @@ export async function createConvoke(
       // Ends attempts that may take long: pushes in hand, and attempts whose agent still thinks. They are made again
       // after the next start.
       transport.handOver(() => true);
-      // The last attempts may fail: the engine still takes the notices about them.
+      // The last attempts may fail, so the notices close after them.
       await engine.attemptsEnded();
       await notices?.close();
       await leases.ended();

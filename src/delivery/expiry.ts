@@ -145,7 +145,7 @@ export class Expiry {
 
   /** Whether a delivery has expired. */
   hasExpired(delivery: { message_id: string; expires_at: number }, now: number): boolean {
-    // Comes first, because hardly any delivery has expired, and each step of a lane asks.
+    // Comes first, because each step of a lane calls this, and hardly any delivery has expired.
     if (delivery.expires_at > now + this.#offset_ms) return false;
     return this.endOf(delivery, now) <= now;
   }

@@ -142,9 +142,10 @@ export class Maintenance {
       after = step.next;
       return after !== null;
     });
-    const audit_before_ms = wall_ms - this.#settings.retention_audit_ms;
+    const { future_ms } = before;
+    const audit_times = { before_ms: wall_ms - this.#settings.retention_audit_ms, future_ms };
     await this.#inSteps(async () => {
-      return (await this.#store.audit.prune(audit_before_ms, ROWS_PER_STEP, this.#clock.wall())) > 0;
+      return (await this.#store.audit.prune(audit_times, ROWS_PER_STEP, this.#clock.wall())) > 0;
     });
     await this.#giveBack();
   }

@@ -103,8 +103,8 @@ export class Meetings {
         return;
       }
     }
-    // Set in the same turn in which the loop found nothing to read, so that a change that comes later begins another
-    // loop.
+    // In the same turn the loop found nothing to read. So a change that comes later finds no loop, and begins another
+    // one.
     this.#reading = null;
     this.#parts.onCaughtUp();
   }

@@ -5,6 +5,7 @@ import { type DeliveryReason, REASONS_OF } from '../domain/delivery.ts';
 import { TIMEOUT_S_MAX } from '../domain/runtimes/runtimes.ts';
 import type { Store } from '../store/store.ts';
 import { StoreError } from '../store/store_error.ts';
+import { stalled } from '../store/thread/stall.ts';
 import type { Clock } from './clock.ts';
 import { type DroppedSpans, SPAN_DROPS } from './tracer.ts';
 import type { Engine } from './engine.ts';
@@ -24,8 +25,15 @@ const LOOK_EVERY_DEFAULT_MS = 10;
 /** Without a measurement, the shortest delay of the library is 292 years, and the others are under a microsecond. */
 const DELAY_S = { min: 1e-6, max: 1e9 };
 
+/**
+ * How long the metrics wait for the store. Prometheus gives up after 10 s, or after 5 s if it asks every 5 s, and would
+ * lack all metrics then.
+ */
+const STORE_MS_MAX = 4_000;
+
 /** The metrics for Prometheus. Labels are outcomes, states and reasons: bounded sets, never an id. */
 export class Metrics {
+  readonly #clock: Clock;
   readonly #registry = new Registry();
   readonly #accepted: Counter;
   readonly #queued: Counter;
@@ -48,6 +56,7 @@ export class Metrics {
     /** Null while traces are off. */
     traces: { dropped(): DroppedSpans } | null,
   ) {
+    this.#clock = clock;
     const registers = [this.#registry];
     this.#collectDefaults();
     this.#accepted = new Counter({
@@ -147,6 +156,12 @@ export class Metrics {
       'Since the lease of this node was asked for; it is trusted for 9.5 s. 0 without a cluster.',
       () => engine().stats.lease_age_ms / 1000,
     );
+    this.#gauge('convoke_store_writable', '1 when a write reached the disk just now, otherwise 0.', () =>
+      store.ping().then(
+        () => 1,
+        () => 0,
+      ),
+    );
     this.#gauge('convoke_deliveries_pending', 'Deliveries that are not settled.', () =>
       store.deliveries.countPending(),
     );
@@ -202,18 +217,25 @@ export class Metrics {
     }
   }
 
-  /** Leaves a metric out when the store fails, so that the other metrics can still show the failure. */
+  /**
+   * Leaves a metric out when the store fails or does not respond, so that the other metrics can still show the failure.
+   */
   #gauge(name: string, help: string, value: () => number | Promise<number>): void {
+    const clock = this.#clock;
     new Gauge({
       name,
       help,
       registers: [this.#registry],
       async collect() {
+        const late = Promise.withResolvers<never>();
+        const timer = clock.after(STORE_MS_MAX, () => late.reject(stalled()));
         try {
-          this.set(await value());
+          this.set(await Promise.race([value(), late.promise]));
         } catch (error) {
           if (!(error instanceof StoreError)) throw error;
           this.remove();
+        } finally {
+          timer.cancel();
         }
       },
     });

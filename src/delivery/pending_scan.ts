@@ -9,7 +9,7 @@ import type { TimerQueue } from './timer_queue.ts';
  * page is read.
  */
 const PAGE = 250;
-/** The most due times that one step sets. Messages that arrive meanwhile wait until the step is done, some 10 ms. */
+/** How many due times one step sets at most. Messages that arrive meanwhile wait until the step is done, some 10 ms. */
 const BOUND_AT_ONCE = 1_000;
 /** How soon the scan tries again when the storage failed. */
 const TRY_AGAIN_MS = 500;

@@ -89,10 +89,11 @@ export class TimerWheel {
       for (let entry = slot.first; entry !== null; entry = slot.first) due.add(entry);
     }
     this.#ended = Math.max(this.#ended, now);
-    // Only now may `expire` add entries: they belong to ticks after this turn, however late it is.
+    // `expire` may add entries, so it comes after the loop above: new entries belong to ticks after this turn, however
+    // late the turn is.
     for (let entry = due.first; entry !== null; entry = due.first) {
       this.delete(entry);
-      // When this turn was late, the last slot of its round was too early for an entry with the longest delay.
+      // While this turn was late, the last slot of its round was too early for an entry with the longest delay.
       if (entry.tick > now) this.#put(entry);
       else entry.expire();
     }

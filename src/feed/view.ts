@@ -78,7 +78,8 @@ export class FeedView {
     for (const instance_id of [...this.#owned.keys(), ...this.#in_meetings.keys()]) {
       const removal = memory.removalOf(instance_id);
       if (removal > 0) this.#removals.set(instance_id, removal);
-      // Removed while the rows were read: the row may be of either instance.
+      // The instance was removed while the rows were read. So the row may be of the removed instance, or of the next
+      // one with this id.
       if (removal > last && this.#in_meetings.delete(instance_id)) this.#to_read.add(instance_id);
     }
     this.#readAgain();

@@ -12,7 +12,7 @@ import { StoreError } from '../store/store_error.ts';
 import type { StartedThread } from '../store/thread/thread_start.ts';
 import { VERSION } from '../version.ts';
 
-/** What the program that starts a node gives it besides the configuration. */
+/** What a node gets from the program that starts it, besides the configuration. */
 export interface Surroundings {
   log: Logger;
   clock?: Clock;

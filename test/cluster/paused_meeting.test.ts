@@ -36,9 +36,12 @@ test('a pause also holds on the other node, and so do a drop and the end of the 
     },
     (is_heard) => is_heard,
   );
+  await second.send('quiet', {});
   assert.equal((await set(true)).status, 200);
-  // The second node learns of the pause a moment later, and then of its event, which takes the same way.
+  // The second node hears of the pause a moment later, and then gets its event, which takes the same way.
   await until('the pause', () => heard(true), Boolean);
+  // It reads settings one after the other, and responds to this change when it has read all of which it has heard.
+  assert.equal((await second.request('PATCH', '/api/v1/meetings/quiet/', { body: { hop_limit: 16 } })).status, 200);
   await second.send('loud', { dropped: true });
   const dropped = await second.request<DroppedDeliveries>('POST', '/api/v1/deliveries/drop/', {
     body: { meeting_id: 'loud' },

@@ -315,6 +315,21 @@ describe('where much was said to long lists of agents', () => {
     });
   }
 
+  test('a page has as many lists of agents as every other page, with and without a sender', async (t) => {
+    const store = await ENGINES[0]!.open(t);
+    const service = { ...serviceOf(store), limits_of_meetings: { ...LIMITS, pair_limit: 50 } };
+    const long_ids = Array.from({ length: 200 }, (_, i) => String(i).padStart(200, 'x'));
+    for (let i = 0; i < 30; i++) {
+      await register(store, `i${i}`);
+      await store.meetings.join('m', `i${i}`, long_ids, 1, null, {});
+    }
+    for (const sender of [{}, { from_agent: 'a' }]) {
+      const { data, next_cursor } = await explanationsOf(service, 'm', { ...sender, limit: 100 });
+      const bytes = data.reduce((sum, { agent_ids }) => sum + JSON.stringify(agent_ids).length, 0);
+      assert.ok(bytes > 400_000 && bytes < 700_000 && next_cursor !== null, `${bytes} bytes`);
+    }
+  });
+
   test('requests read one after the other, and nothing for a client that has left', async (t) => {
     const { service, read } = await talkative(await ENGINES[0]!.open(t));
     await Promise.all([1, 2, 3].map(() => explanationsOf(service, 'm', { from_agent: 'a' })));

@@ -3,6 +3,7 @@
  * right to reply. The same ends the right to reply in the response.
  */
 import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
 import { after, before, describe, test, type TestContext } from 'node:test';
 import type { InviteWithLink, MessagePage, Pulled, SentMessage } from '@convoke/sdk';
 import type { Clock } from '../../src/delivery/clock.ts';
@@ -17,6 +18,7 @@ import {
   assertProblem,
   type Member,
   messagesPath,
+  ON_A_FILE,
   Service,
   startService,
   useService,
@@ -79,6 +81,23 @@ describe('a later reply', () => {
     assertProblem(await reply(service, token, { reply: { message: {}, from_agent: 'carl' } }), 422, 'invalid_fields');
     assertProblem(await reply(service, token, { reply: 7 }), 422, 'invalid_fields');
     assertProblem(await reply(service, token, { replies: ['x'] }), 422, 'invalid_fields');
+  });
+
+  test('that is wrong is refused in the words of its own fields, and no item of a list that is too long is looked at', async (t) => {
+    const service = await startService(t);
+    const { token } = await pushed(t, service);
+    const errorsOf = async (value: object) =>
+      (await reply(service, token, { reply: value })).body as unknown as {
+        errors: { path: string; message: string }[];
+      };
+    const long = await errorsOf({ message: {}, target_agents: Array.from({ length: 1_001 }, () => 1) });
+    const [list, ...items] = long.errors;
+    assert.deepEqual([list?.path, items], ['reply.target_agents', []]);
+    const { errors } = await errorsOf({ message: [], recipients: ['bert'] });
+    assert.deepEqual(errors.slice(1), [
+      { path: 'reply.recipients', message: 'unknown field recipients; known are message, from_agent, target_agents' },
+      { path: 'reply.message', message: 'must be a JSON object' },
+    ]);
   });
 
   test('has its message stored as it was written, with repeated fields too', async (t) => {
@@ -237,9 +256,14 @@ describe('a token is no longer good when', () => {
   });
 
   test('the data key was changed', async (t) => {
-    const service = await startService(t);
+    // The key is a setting, because on PostgreSQL the service makes no new key by itself.
+    const [key, next] = [0, 1].map(() => randomBytes(32).toString('base64')) as [string, string];
+    const service = await startService(t, { encryption_key: key });
     const { token } = await pushed(t, service);
+    await service.restart({ encryption_key: next, encryption_key_previous: key });
+    assert.equal((await reply(service, token)).status, 201, 'control');
     assert.equal((await service.post('/api/v1/encryption/reencrypt/')).status, 200);
+    await service.restart({ encryption_key_previous: '' });
     assertProblem(await reply(service, token), 401, 'reply_token_not_valid');
   });
 });
@@ -289,7 +313,7 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
   describe(`a reply in the response to a push is not sent when, before the response (${engine}),`, () => {
     let service: Service;
     before(async () => {
-      service = new Service(engine === 'SQLite' ? {} : { database_url: await makeDatabase() });
+      service = new Service(engine === 'SQLite' ? ON_A_FILE : { database_url: await makeDatabase() });
       await service.start();
       await service.endOpenMode();
     });

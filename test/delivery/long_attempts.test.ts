@@ -10,7 +10,7 @@ import { TimerQueue } from '../../src/delivery/timer_queue.ts';
 import { partitionOf } from '../../src/domain/partition.ts';
 import { SECOND } from '../support/node.ts';
 import { startReceiver } from '../support/receiver.ts';
-import { instancePath, type Service, startService } from '../support/service.ts';
+import { instancePath, ON_A_FILE, type Service, startService } from '../support/service.ts';
 import { startTwoNodes } from '../support/two_nodes.ts';
 import { until } from '../support/wait.ts';
 import { VirtualClock } from '../support/virtual_clock.ts';
@@ -35,7 +35,7 @@ async function hangingInstance(t: TestContext, service: Service) {
 
 /** The node that makes the attempts, and another one that changes the instance. On SQLite both are the same. */
 async function startHouse(t: TestContext, engine: string): Promise<Service[]> {
-  return engine === 'SQLite' ? [await startService(t)] : ((await startTwoNodes(t)).slice(0, 2) as Service[]);
+  return engine === 'SQLite' ? [await startService(t, ON_A_FILE)] : ((await startTwoNodes(t)).slice(0, 2) as Service[]);
 }
 
 for (const engine of ['SQLite', 'PostgreSQL']) {

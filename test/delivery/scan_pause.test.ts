@@ -58,7 +58,9 @@ test('what was kept long enough is removed in a fifth of the time, and in half o
       async prune() {
         steps.push(clock.now());
         await after(clock, takes_ms);
-        return is_done ? { removed: 0, next: null } : { removed: 25, next: { delivery_id: null, message_id: null } };
+        return is_done
+          ? { removed: 0, next: null }
+          : { removed: 25, next: { delivery_id: null, message_id: null, key_no: null } };
       },
     }),
   );

@@ -232,3 +232,14 @@ test('the health of an instance whose row is locked is tried again until it is w
   assert.deepEqual(healths, [['i0', 'i1'], ['i0']]);
   assert.equal(one.registration.health_dirty, false);
 });
+
+test('no timer is left when everything was written: it kept a process that had stopped for a second', async () => {
+  const { it, clock } = settlements();
+  const before = clock.timers;
+  for (const recipient of recipients(clock, 2)) it.markSucceeded(recipient);
+  assert.equal(clock.timers, before + 1, 'control: the time of a success waits');
+  const all = it.flushAll();
+  await clock.advance(WRITE_MS);
+  await all;
+  assert.equal(clock.timers, before);
+});

@@ -25,7 +25,7 @@ import { RESPONSE_BYTES_MAX } from '../../src/delivery/transport/response.ts';
 import { createWebhookTransport } from '../../src/delivery/transport/webhook_transport.ts';
 import type { WebhookTransport, WebhookTransportOptions } from '../../src/delivery/transport/webhook_transport.ts';
 import { freePort } from '../support/free_port.ts';
-import { startScriptedDns } from '../support/scripted_dns.ts';
+import { startScriptedDns, together } from '../support/scripted_dns.ts';
 import { STREAM_BYTES_MAX } from '../../src/domain/runtimes/event_stream.ts';
 import { beforeTimer, until, WAIT_MS_MAX } from '../support/wait.ts';
 
@@ -495,10 +495,9 @@ describe('a machine that misbehaves', { concurrency: 4 }, () => {
   test('one that never reads a large push ends as timeout, and the reason says so', async (t) => {
     const receiver = await machine(t, (socket) => socket.pause());
     const transport = transportFor(t, { deadline_ms: SHORT_DEADLINE_MS });
-    const result = await inTime(
-      transport.push(pushTo(receiver.url, { body: Buffer.alloc(32 * 1024 * 1024) })),
-      SHORT_DEADLINE_MS,
-    );
+    // More than the buffers of both sockets take. Of more still, a busy machine would spend the deadline on the signature.
+    const body = Buffer.alloc(16 * 1024 * 1024);
+    const result = await inTime(transport.push(pushTo(receiver.url, { body })), SHORT_DEADLINE_MS);
     assert.deepEqual(outcomeOf(result), ['timeout', null]);
     assert.match(result.detail, /request not read/);
     assertBounded(result);
@@ -933,14 +932,14 @@ describe('a connection that cannot be made', { concurrency: true }, () => {
 describe('a host name', { concurrency: true }, () => {
   test('is resolved once for each connection, and the push goes where it was resolved to', async (t) => {
     const receiver = await answering(t, (socket) => socket.write(OK));
-    const dns = await startScriptedDns(({ type }) => (type === 'A' ? ['127.0.0.1'] : []));
+    const dns = await startScriptedDns(together(['127.0.0.1'], []));
     t.after(() => dns.close());
     const transport = transportFor(t, { name_servers: [dns.address] });
     for (let i = 0; i < 3; i++) {
       const result = await transport.push(pushTo(`http://machine.test:${receiver.port}/`));
       assert.deepEqual(outcomeOf(result), ['ok', 200], result.detail);
     }
-    assert.equal(dns.questions.length, 2);
+    assert.equal(dns.asked, 2);
     assert.equal(receiver.sockets.length, 1);
   });
 

@@ -3,6 +3,7 @@ import { Problem } from '../../domain/problem.ts';
 import type { Accepted, AcceptedMessage, NewMessage } from '../../store/contract/messages.ts';
 import { NO_LINGER, perNode } from '../../store/linger.ts';
 import type { Store } from '../../store/store.ts';
+import { StoreError, WHO_LOCKS } from '../../store/store_error.ts';
 import { inDoubt, stalled } from '../../store/thread/stall.ts';
 import type { Dispatcher } from '../attempts/dispatcher.ts';
 import { Batcher } from '../batcher.ts';
@@ -55,6 +56,16 @@ const LIST_BATCH_MAX = 100;
 const LIST_MS_MAX = 4_000;
 
 const DAMAGED = 'A row that this message needs is damaged; the log of the service says which.';
+const LOCKED = 'Another session of the database has locked the row of this meeting. Nothing was stored: send again.';
+const LOCKED_AGAIN_S = 1;
+/** How often the log says that meetings are locked. */
+const LOCKED_LOG_MS = 60_000;
+
+const meetingsLocked = (meeting_id: string): StoreError =>
+  new StoreError(
+    'ROWS_LOCKED',
+    `Another session of the database has locked rows of meetings for over 2 s, among them the row of ${JSON.stringify(meeting_id)}. Messages for these meetings get 503 until the session ends its transaction; all others are stored. ${WHO_LOCKS}`,
+  );
 
 export interface AcceptorParts {
   clock: Clock;
@@ -85,6 +96,8 @@ export class Acceptor {
   readonly #expiry: AcceptorParts['expiry'];
   readonly #batcher: Batcher<NewMessage, Accepted>;
   readonly #fan_outs = new FanOuts();
+  /** When the log may say again that meetings are locked. */
+  #reports_locked_from = -Infinity;
   #is_closed = false;
 
   constructor(parts: AcceptorParts) {
@@ -138,7 +151,7 @@ export class Acceptor {
    * deliveries are on disk.
    *
    * @throws Problem `idempotency_key_reused`, `not_permitted`, `invalid_fields`, `overloaded`, `shutting_down`,
-   * `storage_unavailable` for a damaged row; StoreError, with the code IN_DOUBT when the message may be stored although
+   * `storage_unavailable` for a damaged or locked row; StoreError, with the code IN_DOUBT when the message may be stored although
    * the call failed
    */
   send(send: Send): Promise<Sent> {
@@ -149,7 +162,8 @@ export class Acceptor {
    * Stores a list of messages in the order of the list, one transaction after the other. A transaction has up to a
    * hundred messages. It has fewer when the messages have many deliveries, or when this node does not know how many
    * deliveries they have. A message that is refused changes nothing for the others. When the storage fails, or the
-   * service is overloaded, the rest of the list fails in the same way, so that no message overtakes another.
+   * service is overloaded, the rest of the list fails in the same way, so that no message overtakes another. When rows
+   * of the storage keep a message of a meeting from being stored, the later transactions leave out this meeting.
    *
    * @param assertMaySend called before each transaction, because a list takes seconds and its sender may lose the right
    * to send meanwhile; the rest of the list fails with what it throws
@@ -159,15 +173,26 @@ export class Acceptor {
     const until = this.#clock.now() + LIST_MS_MAX;
     const results: PromiseSettledResult<Sent>[] = [];
     let reason: unknown = null;
+    const left_out = new Map<string, unknown>();
     while (results.length < sends.length) {
       reason ??= thrownBy(assertMaySend);
       if (this.#clock.now() > until) reason ??= new Problem('overloaded', undefined, { retry_after_s: 1 });
       const next = this.#beginningOf(sends.slice(results.length, results.length + LIST_BATCH_MAX));
       // All of these messages are refused when not all have room. Otherwise a small message could overtake a large one.
       if (!this.hasRoomFor(next)) reason ??= new Problem('overloaded', undefined, { retry_after_s: 1 });
-      const stored = next.map((send, i) => (reason === null ? this.#send(send, i > 0) : Promise.reject(reason)));
+      let is_joined = false;
+      const stored = next.map((send) => {
+        const why = reason ?? left_out.get(send.meeting_id) ?? null;
+        if (why !== null) return Promise.reject(why);
+        const sent = this.#send(send, is_joined);
+        is_joined = true;
+        return sent;
+      });
       const settled = await Promise.allSettled(stored);
       reason ??= settled.find(isOfTheService)?.reason ?? null;
+      for (const [i, result] of settled.entries()) {
+        if (isOfTheMeeting(result)) left_out.set(next[i]!.meeting_id, result.reason);
+      }
       results.push(...settled);
     }
     return results;
@@ -191,6 +216,7 @@ export class Acceptor {
     const accepted = await this.store(send, is_joined);
     if (accepted.kind === 'key_reused') throw new Problem('idempotency_key_reused');
     if (accepted.kind === 'refused') throw refusalOf(accepted.field);
+    if (accepted.kind === 'locked') throw new Problem('storage_unavailable', LOCKED, { retry_after_s: LOCKED_AGAIN_S });
     if (accepted.kind === 'damaged') throw new Problem('storage_unavailable', DAMAGED, { retry_after_s: 60 });
     return { message: accepted.message, repeated: accepted.kind === 'repeated' };
   }
@@ -239,8 +265,16 @@ export class Acceptor {
       this.#enqueuer.enqueue(stored, contiguous_from, requested_at, true);
     }
     this.#observer.accepted(messages, deliveries, batch, results);
+    this.#reportLocked(batch, results);
     this.#dispatcher.run();
     return results;
+  }
+
+  #reportLocked(batch: readonly NewMessage[], results: readonly Accepted[]): void {
+    const locked = batch.find((_, i) => results[i]?.kind === 'locked');
+    if (locked === undefined || this.#clock.now() < this.#reports_locked_from) return;
+    this.#reports_locked_from = this.#clock.now() + LOCKED_LOG_MS;
+    this.#observer.storageFailed(meetingsLocked(locked.meeting_id));
   }
 
   /** How many deliveries count as waiting while a batch is stored. The deliveries of wide messages do not count. */
@@ -300,6 +334,13 @@ function thrownBy(call: () => void): unknown {
   } catch (error) {
     return error;
   }
+}
+
+/** Whether a send failed for a reason that may make the next send to the same meeting fail too. */
+function isOfTheMeeting(result: PromiseSettledResult<Sent>): result is PromiseRejectedResult {
+  return (
+    result.status === 'rejected' && result.reason instanceof Problem && result.reason.code === 'storage_unavailable'
+  );
 }
 
 /** Whether a send failed for a reason that makes the next send fail too. */

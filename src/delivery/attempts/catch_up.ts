@@ -58,7 +58,7 @@ export class CatchUp {
     const { clock, expiry } = this.#parts;
     const now = clock.now();
     const { message_id, seq, accepted_at, expires_at, origin, attempt_count } = head;
-    // The second by which `steadyOf` may be wrong: in doubt the machine was there, and gets the message.
+    // `steadyOf` may be wrong by STEP_MS. In doubt the machine was there, and gets the message.
     const has_waited = clock.steadyOf(accepted_at) + STEP_MS < recipient.away_until;
     const is_of_agent = origin !== null && origin.from_agent !== null;
     const judged = { message_id, seq, expires_at, age_ms: expiry.ageOf(head, now), has_waited, is_of_agent };

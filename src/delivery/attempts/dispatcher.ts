@@ -109,7 +109,7 @@ export class Dispatcher {
     this.#instance_concurrency = parts.instance_concurrency;
   }
 
-  /** Called once, before any lane is offered. The constructor cannot take the steps, because they need a dispatcher. */
+  /** Called once, before any lane is offered: the steps need a dispatcher, so they are made after it. */
   connect(steps: Steps): void {
     this.#steps = steps;
   }

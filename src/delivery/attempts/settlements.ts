@@ -1,6 +1,6 @@
 import { type Linger, NO_LINGER, LingerTimer } from '../../store/linger.ts';
 import type { DeliverySettlement, HealthSettlement, LockedRows } from '../../store/contract/deliveries.ts';
-import { StoreError } from '../../store/store_error.ts';
+import { StoreError, WHO_LOCKS } from '../../store/store_error.ts';
 import type { Store } from '../../store/store.ts';
 import type { Clock, Timer } from '../clock.ts';
 import type { Observer } from '../events.ts';
@@ -28,7 +28,7 @@ const LOCKED_AGAIN_MS = 500;
 const rowsLocked = (): StoreError =>
   new StoreError(
     'ROWS_LOCKED',
-    "Another session of the database has locked rows of deliveries or instances for over a second. Their results are kept, and written when the session ends its transaction; the other results are written now. SELECT pid, state, query FROM pg_stat_activity WHERE xact_start < now() - interval '1 second' shows the session.",
+    `Another session of the database has locked rows of deliveries or instances for over a second. Their results are kept, and written when the session ends its transaction; the other results are written now. ${WHO_LOCKS}`,
   );
 
 /**
@@ -58,6 +58,7 @@ export class Settlements {
   readonly #linger: Linger;
   #timer: Timer | null = null;
   #locked_timer: Timer | null = null;
+  #success_timer: Timer | null = null;
 
   constructor(clock: Clock, store: Store, observer: Pick<Observer, 'storageFailed'>, onWritten: () => void) {
     this.#clock = clock;
@@ -92,11 +93,14 @@ export class Settlements {
   markSucceeded(instance: Recipient): void {
     if (this.#instances.has(instance)) return;
     instance.registration.health_dirty = true;
-    if (this.#succeeded.size === 0) this.#clock.after(SUCCESS_LINGER_MS, () => this.#markAllSucceeded());
+    this.#success_timer ??= this.#clock.after(SUCCESS_LINGER_MS, () => this.#markAllSucceeded());
     this.#succeeded.add(instance);
   }
 
   #markAllSucceeded(): void {
+    // A timer that is left would keep a stopping process alive for another second.
+    this.#success_timer?.cancel();
+    this.#success_timer = null;
     for (const instance of this.#succeeded) this.markDirty(instance);
   }
 

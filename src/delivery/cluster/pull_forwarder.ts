@@ -27,7 +27,7 @@ const STAMP_MS = 10_000;
  * age, and because the clocks of two nodes differ.
  */
 const CLOCKS_APART_MS = 60_000;
-/** The most genuine stamps that a node remembers. Each node makes six stamps a minute. */
+/** How many genuine stamps a node remembers at most. Each node makes six stamps a minute. */
 const STAMPS_KNOWN_MAX = 1_000;
 /** The beginning of the text that a node signs. The time follows it. */
 const STAMP_PREFIX = 'forwards:';

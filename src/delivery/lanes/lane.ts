@@ -172,7 +172,7 @@ export class Lane {
     }
   }
 
-  /** Starts a new generation: the rows are read again when all results are written. */
+  /** Starts a new generation: the lane is read again after all results are written. */
   invalidate(): void {
     this.generation++;
     this.spill().is_unsettled = true;

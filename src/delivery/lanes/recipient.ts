@@ -105,7 +105,7 @@ export class Recipient {
     }
   }
 
-  /** Whether a delivery aside of one of these meetings is in memory, or may be among those being read. */
+  /** Whether memory has a delivery aside of one of these meetings, or a read in progress may bring one. */
   hasAside(meeting_ids: ReadonlySet<string>): boolean {
     const aside = this.#aside;
     return aside !== null && (aside.isBusy || aside.queue.some((delivery) => meeting_ids.has(delivery.meeting_id)));

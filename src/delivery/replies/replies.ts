@@ -49,7 +49,7 @@ interface Storing {
 }
 
 /** How a try to store a reply ended; null: it has to be tried again. */
-type Tried = Accepted['kind'] | ReplyRefusal | null;
+type Tried = Exclude<Accepted['kind'], 'locked'> | ReplyRefusal | null;
 
 /**
  * Sends the replies in responses. A delivery counts as delivered when its replies are stored; until then its lane
@@ -181,7 +181,8 @@ export class Replies {
     return Promise.all(
       sends.map(async (send, i) => {
         try {
-          return (await this.#acceptor.store(send, i > 0)).kind;
+          const { kind } = await this.#acceptor.store(send, i > 0);
+          return kind === 'locked' ? null : kind;
         } catch (error) {
           // A Problem says that the service has no room now, which is no failure of the storage.
           if (!(error instanceof Problem)) this.#observer.storageFailed(error);
@@ -242,5 +243,5 @@ function inWords(read: readonly ReadReply[]): string {
     .join('; ')}`;
 }
 
-/** The most refused replies that the detail of an attempt lists, because every attempt stores its detail. */
+/** How many refused replies the detail of an attempt lists at most, because every attempt stores its detail. */
 const REFUSED_NAMED_MAX = 3;

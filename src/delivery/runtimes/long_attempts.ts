@@ -1,6 +1,6 @@
 /**
- * The most long attempts at a time, over all instances. Each attempt holds a connection and its message while an agent
- * thinks.
+ * How many long attempts may run at a time, over all instances. Each attempt holds a connection and its message while
+ * an agent thinks.
  */
 const LONG_MAX = 1_000;
 
@@ -17,7 +17,7 @@ export class LongAttempts {
   #count = 0;
 
   /**
-   * @param of_instance_max the most long attempts of one instance
+   * @param of_instance_max how many long attempts one instance may have
    * @param onReady called with an instance that found no room before, when there may be room now
    */
   constructor(of_instance_max: number, onReady: (instance_id: string) => void) {

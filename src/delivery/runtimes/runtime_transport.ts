@@ -1,3 +1,4 @@
+import { ownBytes } from '../../domain/own_bytes.ts';
 import { parseExactly } from '../../domain/exact_json.ts';
 import type { Asked, PastMessage, RuntimeRequest } from '../../domain/runtimes/runtime.ts';
 import { runtimeOf, type RuntimeSettings, TIMEOUT_S } from '../../domain/runtimes/runtimes.ts';
@@ -184,7 +185,7 @@ export class RuntimeTransport implements Transport {
       url: request.url,
       method: request.method,
       headers: headersOf(push, way, request, agents),
-      body: Buffer.from(request.body),
+      body: ownBytes(request.body),
       success_statuses: '2xx',
       keeps_body: true,
       body_bytes_max,

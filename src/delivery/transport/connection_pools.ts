@@ -16,7 +16,7 @@ export class ConnectionPools {
   readonly #open = new Map<PooledConnection, InstancePool | null>();
   readonly #idle: IdleConnections;
 
-  /** @param idle_max the most unused connections over all instances */
+  /** @param idle_max how many unused connections are kept at most, over all instances */
   constructor(policy: EgressPolicy, idle_max: number) {
     this.#policy = policy;
     this.#idle = new IdleConnections(idle_max);

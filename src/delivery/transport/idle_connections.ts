@@ -4,7 +4,9 @@ import type { PooledConnection } from './pooled_connection.ts';
 
 /** The most memory of unused connections: it is enough for 16,384 plain connections, or for 5,041 with TLS. */
 const IDLE_BYTES_MAX = 320 << 20;
-/** The most unused connections where the system does not say how many descriptors this process may have. */
+/**
+ * How many unused connections are kept at most when the system does not say how many descriptors this process may have.
+ */
 const IDLE_MAX_UNKNOWN = 4_096;
 /** The descriptors that are left to files, threads and the database. */
 const OTHER_DESCRIPTORS = 1_000;

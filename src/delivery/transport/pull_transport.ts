@@ -267,9 +267,9 @@ export class PullTransport implements Transport {
     for (let pull = instance.waiting[0]; pull !== undefined; pull = instance.waiting[0]) {
       const { permit } = pull.request;
       if (permit.updated_at === updated_at) return pull;
-      // The permit of this pull is of a newer registration than the engine has. The engine will read the row again. But
-      // the clock may have been set back, or another node's clock is slow. Then the time of a newer registration is
-      // earlier, and the permit is the older of the two if the registration changed since.
+      // The permit is of a newer registration than the engine has, so the pull waits: the engine will read the row
+      // again. But when a clock was set back or is slow, a later time may belong to an older registration. So a permit
+      // does not count as newer when the registration may have changed since it was read.
       if (permit.updated_at > updated_at && !instance.mayBeStale(permit)) return null;
       // The registration changed, perhaps its owner too: the machine has to ask again.
       instance.permit = null;

@@ -29,7 +29,7 @@ export interface WebhookTransportOptions {
   hosts_path?: string;
   /** Certificate authorities in PEM, trusted beside those that Node trusts. */
   extra_ca?: readonly string[];
-  /** The most unused connections that are kept, over all instances. Their memory has a limit too. */
+  /** How many unused connections are kept at most, over all instances. Their memory has a limit too. */
   idle_connections_max?: number;
 }
 

@@ -28,7 +28,8 @@ import { StoreError } from '../../store/store_error.ts';
 import { ATTRIBUTE, OPERATION_TYPE, OWN_ATTRIBUTE, SPAN, SYSTEM } from './span_names.ts';
 
 /**
- * The most spans that have begun and not ended. While that many are open, further messages and attempts get no span.
+ * How many recorded spans may have begun and not ended. While that many are open, further messages and attempts get no
+ * span.
  */
 const OPEN_SPANS_MAX = 10_000;
 
@@ -48,15 +49,13 @@ export class OtelTracer implements Tracer {
     { meeting_id, trace }: Pick<NewMessage, 'meeting_id' | 'trace'>,
     store: (trace: TraceContext | null) => Promise<Accepted>,
   ): Promise<Accepted> {
-    if (this.#open >= OPEN_SPANS_MAX) {
-      this.not_followed++;
-      return store(trace);
-    }
     const span = this.#spans.startSpan(
       SPAN.accept,
       { kind: SpanKind.PRODUCER, startTime: this.#clock.wall(), attributes: operation(SPAN.accept, meeting_id) },
       contextOf(trace),
     );
+    if (!span.isRecording()) return store(traceBy(span, trace));
+    if (this.#isFull()) return store(trace);
     this.#open++;
     try {
       const accepted = await store(traceBy(span, trace));
@@ -86,10 +85,7 @@ export class OtelTracer implements Tracer {
   attempt(delivery: LaneDelivery, target: Target, attempt: number, started_at: number): AttemptTrace {
     const { trace } = delivery;
     // Whether a trace is recorded was decided when its message was stored.
-    const is_recorded = trace === null || isSampled(trace);
-    const has_room = this.#open < OPEN_SPANS_MAX;
-    if (is_recorded && !has_room) this.not_followed++;
-    if (!is_recorded || !has_room) return { trace, ended: () => {} };
+    if (trace !== null && !isSampled(trace)) return { trace, ended: () => {} };
     const parent = contextOf(trace);
     const about = {
       [ATTRIBUTE.message_id]: delivery.message_id,
@@ -98,11 +94,6 @@ export class OtelTracer implements Tracer {
       [OWN_ATTRIBUTE.seq]: delivery.seq,
       [OWN_ATTRIBUTE.attempt]: attempt,
     };
-    if (trace !== null) {
-      const attributes = { [ATTRIBUTE.system]: SYSTEM, [ATTRIBUTE.meeting_id]: delivery.meeting_id, ...about };
-      const waits_since = Math.min(waitsSince(delivery), started_at);
-      this.#spans.startSpan(SPAN.wait, { startTime: waits_since, attributes }, parent).end(started_at);
-    }
     const span = this.#spans.startSpan(
       SPAN.attempt,
       {
@@ -113,6 +104,13 @@ export class OtelTracer implements Tracer {
       },
       parent,
     );
+    if (!span.isRecording()) return { trace: traceBy(span, trace), ended: () => {} };
+    if (this.#isFull()) return { trace, ended: () => {} };
+    if (trace !== null) {
+      const attributes = { [ATTRIBUTE.system]: SYSTEM, [ATTRIBUTE.meeting_id]: delivery.meeting_id, ...about };
+      const waits_since = Math.min(waitsSince(delivery), started_at);
+      this.#spans.startSpan(SPAN.wait, { startTime: waits_since, attributes }, parent).end(started_at);
+    }
     this.#open++;
     return {
       trace: traceBy(span, trace),
@@ -122,6 +120,13 @@ export class OtelTracer implements Tracer {
         if (made !== null) end(span, made, started_at);
       },
     };
+  }
+
+  /** Whether there is no room for one more span. Then the span, which has begun, never ends, and so it is not sent. */
+  #isFull(): boolean {
+    if (this.#open < OPEN_SPANS_MAX) return false;
+    this.not_followed++;
+    return true;
   }
 }
 
