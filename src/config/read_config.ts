@@ -7,8 +7,10 @@ import {
   settingNames,
   isSecret,
   variableOf,
+  fileVariableOf,
   flagOf,
 } from './settings.ts';
+import { readSecretFile } from './secret_file.ts';
 import type { Config } from './config.ts';
 
 /** Shown instead of the value of a secret. */
@@ -19,7 +21,7 @@ const CLIENT_VARIABLES = ['CONVOKE_URL', 'CONVOKE_API_KEY'];
 
 /** Where the value of a setting comes from, and the value as text. */
 export interface Source {
-  from: 'default' | 'environment' | 'flag';
+  from: 'default' | 'environment' | 'file' | 'flag';
   value: string;
 }
 
@@ -44,18 +46,21 @@ export class ConfigError extends Error {
 
 /**
  * Determines the value of every setting: the flag if there is one, otherwise the environment variable, otherwise the
- * default. An environment variable that is empty counts as not set. Reads nothing but its arguments.
+ * default. An environment variable that is empty counts as not set. Reads nothing but its arguments, and the files of
+ * secrets that they name.
  *
  * @param flags the flags by the names of their settings; a flag that was not given is absent
  * @throws ConfigError that lists every fault at once
  */
 export function readConfig({ flags = {}, env = {} }: { flags?: Flags; env?: Environment }): ReadConfig {
-  const sources = sourcesOf(flags, env);
+  const { sources, faults: faults_of_files } = sourcesOf(flags, env);
   const parsed = parsedSettings(sources);
   const faults = [
     ...unknownVariables(env),
+    ...faults_of_files,
     ...settingNames().flatMap((name) => (parsed[name] === undefined ? [describeMismatch(name, sources[name])] : [])),
-    ...faultsOfKeys(parsed),
+    // A key whose file could not be read is not missing.
+    ...(faults_of_files.length === 0 ? faultsOfKeys(parsed) : []),
   ];
   if (faults.length > 0 || !isComplete(parsed)) throw new ConfigError(faults);
 
@@ -72,9 +77,15 @@ export function readConfig({ flags = {}, env = {} }: { flags?: Flags; env?: Envi
   return { config: { ...configOf({ ...parsed, egress }), changed_settings }, sources };
 }
 
-function sourcesOf(flags: Flags, env: Environment): Record<SettingName, Source> {
-  const found = settingNames().map((name) => [name, sourceOf(name, flags, env)]);
-  return Object.fromEntries(found) as Record<SettingName, Source>;
+function sourcesOf(flags: Flags, env: Environment): { sources: Record<SettingName, Source>; faults: string[] } {
+  const faults: string[] = [];
+  const found = settingNames().map((name) => {
+    const source = sourceOf(name, flags, env);
+    if (!('fault' in source)) return [name, source];
+    faults.push(source.fault);
+    return [name, { from: 'default', value: SETTINGS[name].default }];
+  });
+  return { sources: Object.fromEntries(found) as Record<SettingName, Source>, faults };
 }
 
 /** Every setting; undefined if its text is not valid for its type. */
@@ -107,16 +118,24 @@ function configOf({
   };
 }
 
-function sourceOf(name: SettingName, flags: Flags, env: Environment): Source {
+function sourceOf(name: SettingName, flags: Flags, env: Environment): Source | { fault: string } {
   const flag = flags[name];
   if (flag !== undefined) return { from: 'flag', value: flag };
-  const variable = env[variableOf(name)];
-  if (variable !== undefined && variable !== '') return { from: 'environment', value: variable };
-  return { from: 'default', value: SETTINGS[name].default };
+  const variable = env[variableOf(name)] ?? '';
+  const path = isSecret(name) ? (env[fileVariableOf(name)] ?? '') : '';
+  if (variable !== '' && path !== '')
+    return { fault: `${variableOf(name)} and ${fileVariableOf(name)} are both set; leave one of them out` };
+  if (variable !== '') return { from: 'environment', value: variable };
+  if (path === '') return { from: 'default', value: SETTINGS[name].default };
+  const secret = readSecretFile(path);
+  return 'fault' in secret
+    ? { fault: `${fileVariableOf(name)}: ${secret.fault}` }
+    : { from: 'file', value: secret.value };
 }
 
 function unknownVariables(env: Environment): string[] {
-  const known = [...settingNames().map(variableOf), ...CLIENT_VARIABLES];
+  const files = settingNames().filter(isSecret).map(fileVariableOf);
+  const known = [...settingNames().map(variableOf), ...files, ...CLIENT_VARIABLES];
   const unknown = Object.keys(env).filter((name) => name.startsWith('CONVOKE_') && !known.includes(name));
   if (unknown.includes('CONVOKE_SERVICE_HOST')) {
     return [
@@ -125,11 +144,14 @@ function unknownVariables(env: Environment): string[] {
     ];
   }
   return unknown.map((name) => {
-    const nearest = nearestName(name.slice('CONVOKE_'.length), [...settingNames(), 'url', 'api_key']);
-    const hint =
-      nearest === null ? 'docs/settings.md lists them all' : `did you mean CONVOKE_${nearest.toUpperCase()}?`;
+    const nearest = nearestName(withoutPrefix(name), known.map(withoutPrefix));
+    const hint = nearest === null ? 'docs/settings.md lists them all' : `did you mean CONVOKE_${nearest}?`;
     return `${name} is not a setting; ${hint}`;
   });
+}
+
+function withoutPrefix(variable: string): string {
+  return variable.slice('CONVOKE_'.length);
 }
 
 function describeMismatch(name: SettingName, source: Source): string {
@@ -147,6 +169,7 @@ function faultsOfKeys({ encryption_key, encryption_key_previous }: ParsedSetting
 }
 
 function describeGiven(name: SettingName, { from, value }: Source): string {
+  if (from === 'file') return `the text in the file of ${fileVariableOf(name)}`;
   if (isSecret(name)) return variableOf(name);
   const shown = JSON.stringify(value.length > 80 ? `${value.slice(0, 80)}…` : value);
   return from === 'flag' ? `${flagOf(name)} ${shown}` : `${variableOf(name)}=${shown}`;

@@ -7,6 +7,7 @@ import { HOP_LIMIT_MAX, PAIR_LIMIT_MAX, PAIR_WINDOW_S_MAX } from '../domain/guar
 import { DATABASE_FILE, KEY_FILE } from '../domain/data_directory.ts';
 import {
   setting,
+  host,
   line,
   label,
   wholeNumber,
@@ -37,7 +38,7 @@ const LOG_FORMATS = ['auto', 'pretty', 'json'] as const;
 
 export const SETTINGS = {
   host: setting(
-    line('an address or a host name'),
+    host(),
     '127.0.0.1',
     'Address to listen on. If other hosts can reach it, make an admin key first (docs/keys.md).',
   ),
@@ -218,6 +219,11 @@ export type SettingValues = { [Name in SettingName]: Exclude<ReturnType<(typeof 
 /** `CONVOKE_MAX_IN_FLIGHT` for max_in_flight. */
 export function variableOf(name: SettingName): string {
   return `CONVOKE_${name.toUpperCase()}`;
+}
+
+/** `CONVOKE_ENCRYPTION_KEY_FILE` for encryption_key: names the file that holds the secret. Only secrets have one. */
+export function fileVariableOf(name: SettingName): string {
+  return `${variableOf(name)}_FILE`;
 }
 
 /** `--max-in-flight` for max_in_flight. */

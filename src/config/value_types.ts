@@ -1,6 +1,7 @@
 /** How the text of a setting is read: one function for each type of value. */
 import { type Cidr, parseCidr } from '../domain/address.ts';
 import type { KeyObject } from 'node:crypto';
+import { isIPv6 } from 'node:net';
 import { DATABASE_SERVERS_MAX, parseDatabaseUrl } from '../domain/database_url.ts';
 import { parseDataKey } from '../domain/data_key.ts';
 import { ID_CHARS_MAX, isAddressableId } from '../domain/id.ts';
@@ -53,6 +54,14 @@ export function line(expects: string): ValueType<string> {
   return {
     expects,
     parse: (text) => (text.trim() === '' || /\p{Cc}/u.test(text) ? undefined : text),
+  };
+}
+
+/** An address or a name of a machine, without a port. A URL would count as a machine that others can reach. */
+export function host(): ValueType<string> {
+  return {
+    expects: 'an address or a host name, without a port',
+    parse: (text) => (isIPv6(text) || /^[\p{L}\p{N}._-]+$/u.test(text) ? text : undefined),
   };
 }
 
@@ -134,7 +143,7 @@ export function httpUrl(): ValueType<string | null> {
 /** Null when it is not given. A secret, because it may hold a password. */
 export function databaseUrl(): ValueType<string | null> {
   return {
-    expects: `a URL such as \`postgres://user:password@host:5432/database\`, or with at most ${DATABASE_SERVERS_MAX} hosts such as \`postgres://user:password@db-1:5432,db-2:5432/database?target_session_attrs=read-write\` (or \`primary\`, or \`any\`)`,
+    expects: `a URL such as \`postgres://user:password@host:5432/database\`, or with at most ${DATABASE_SERVERS_MAX} hosts such as \`postgres://user:password@db-1:5432,db-2:5432/database?target_session_attrs=read-write\` (or \`primary\`, or \`any\`). In the password \`/\` is \`%2F\`, and other such characters are encoded too`,
     parse(text) {
       if (text === '') return null;
       return parseDatabaseUrl(text) === null ? undefined : text;

@@ -81,6 +81,10 @@ declare module 'fastify' {
     /** All routes, for tests that check each of them. */
     route_table: { methods: string[]; url: string; access: Access }[];
   }
+  interface FastifyContextConfig {
+    /** Whether the route judges the items of `messages` one by one: see `parseJsonBody`. */
+    checks_items?: boolean;
+  }
   interface FastifyRequest {
     /** The body with the text of its fields; null when there was none. */
     json: JsonBody | null;

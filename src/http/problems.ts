@@ -65,9 +65,14 @@ function challengeOf({ code }: Problem): string {
   return code === 'api_key_missing' ? 'Bearer realm="convoke"' : 'Bearer realm="convoke", error="invalid_token"';
 }
 
-const CODE_OF_FRAMEWORK_ERROR: Record<string, ProblemCode> = {
-  FST_ERR_CTP_INVALID_MEDIA_TYPE: 'unsupported_media_type',
-  FST_ERR_CTP_EMPTY_TYPE: 'unsupported_media_type',
+const PROBLEM_OF_FRAMEWORK_ERROR: Record<string, readonly [ProblemCode, detail?: string]> = {
+  FST_ERR_BAD_URL: ['malformed_request', 'The path is not percent-encoded UTF-8.'],
+  FST_ERR_MAX_PARAM_LENGTH: [
+    'malformed_request',
+    'The path has a part that is too long: an id has at most 200 characters.',
+  ],
+  FST_ERR_CTP_INVALID_MEDIA_TYPE: ['unsupported_media_type'],
+  FST_ERR_CTP_EMPTY_TYPE: ['unsupported_media_type'],
 };
 
 /** The problem with which the service responds to an error. */
@@ -80,8 +85,8 @@ export function problemOf(error: Error & { code?: string; statusCode?: number })
         : `Nothing was stored (${error.code}). Try again after the time in Retry-After.`;
     return new Problem('storage_unavailable', detail, { retry_after_s: 2 });
   }
-  const code = CODE_OF_FRAMEWORK_ERROR[error.code ?? ''];
-  if (code !== undefined) return new Problem(code);
+  const known = PROBLEM_OF_FRAMEWORK_ERROR[error.code ?? ''];
+  if (known !== undefined) return new Problem(...known);
   const status = error.statusCode ?? 500;
   return status < 500 ? new Problem('malformed_request', error.message) : new Problem('internal_error');
 }

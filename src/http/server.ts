@@ -45,8 +45,8 @@ const LOOPBACK_HOST = /^(localhost|127(\.\d{1,3}){3}|\[::1\])\.?(:\d{1,5})?$/i;
 const LOOPBACK_ORIGIN = /^https?:\/\/(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?$/i;
 
 /**
- * Given to the constructor, because Fastify would otherwise load its own compilers (3 MiB of memory). Fastify's types
- * allow only Fastify's own compilers, so `as never` is needed.
+ * Without these, Fastify would load its own compilers (3 MiB of memory). Fastify's types allow only Fastify's own
+ * compilers, so `as never` is needed.
  */
 const COMPILERS = {
   buildValidator: () => validatorCompiler as never,

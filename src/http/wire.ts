@@ -52,7 +52,7 @@ export function wireInstance(row: InstanceRow, visibility: Visibility | null): S
   };
 }
 
-/** Leaves out unknown values, so that clients of the first version see no change. */
+/** Leaves out times that are not known, so that clients of the first version see no new fields that are null. */
 function wireHealthTimes(row: InstanceRow) {
   const { health_since, backoff_until } = row;
   return {

@@ -22,6 +22,7 @@ import {
   type Answer,
   assertProblem,
   messagesPath,
+  refusalByStore,
   type Service,
   startService,
   useService,
@@ -431,6 +432,8 @@ class House {
     // The caller may do this. The service answers `overloaded`, because the test allows no listeners: the response of a
     // feed would not end.
     if (code === 'overloaded') return 'yes';
+    // The caller may do this, but the store of this run cannot.
+    if (code !== undefined && code === refusalByStore(row)) return 'yes';
     // This route requires the token of a push from every caller, whatever key the caller has.
     if (code === 'reply_token_not_valid') return 'yes';
     if (is_alike) return 'no';

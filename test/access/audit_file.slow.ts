@@ -19,8 +19,15 @@ test('SQL removes exactly those entries of the log that its last entry names', a
   await opened;
   for (let day = 1; day <= 9; day++) await store.audit.append(entryOf(day), day * DAY_MS);
   // Only entries at the beginning are removed. The first entry is from today, so no entry is removed.
-  assert.equal(await store.audit.prune(5 * DAY_MS, 500, 20 * DAY_MS), 0);
-  const removed = await store.audit.prune(Date.now() + 30 * DAY_MS, 3, 20 * DAY_MS);
+  assert.equal(
+    await store.audit.prune({ before_ms: 5 * DAY_MS, future_ms: Number.MAX_SAFE_INTEGER }, 500, 20 * DAY_MS),
+    0,
+  );
+  const removed = await store.audit.prune(
+    { before_ms: Date.now() + 30 * DAY_MS, future_ms: Number.MAX_SAFE_INTEGER },
+    3,
+    20 * DAY_MS,
+  );
   await store.close();
   assert.equal(removed, 3);
   const db = new DatabaseSync(file);

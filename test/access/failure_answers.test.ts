@@ -6,7 +6,7 @@ import { ENGINES } from '../support/engines.ts';
 import { openStream } from '../support/event_stream.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import { startReceiver } from '../support/receiver.ts';
-import { instancePath, startService } from '../support/service.ts';
+import { instancePath, ON_A_FILE, startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
 
 const ANSWER = 'out of GPU memory';
@@ -27,7 +27,7 @@ const READERS: Record<string, { key: CreateKeyInput; sees: boolean | null }> = {
 
 for (const engine of ENGINES.map(({ name }) => name)) {
   test(`what a receiver answered elsewhere is not shown to a key that knows the instance from one meeting (${engine})`, async (t) => {
-    const service = await startService(t, engine === 'SQLite' ? {} : { database_url: await makeDatabase() });
+    const service = await startService(t, engine === 'SQLite' ? ON_A_FILE : { database_url: await makeDatabase() });
     await service.endOpenMode();
     const owner = await service.createKey({ scopes: ['instance'] });
     const keys = new Map([['its owner', { key: owner, sees: true as boolean | null }]]);

@@ -243,6 +243,21 @@ describe('a key', () => {
     }
   });
 
+  test('is limited to as many meetings as the document promises', async (t) => {
+    const service = await startService(t);
+    await service.endOpenMode();
+    // 1,000 ids of 40 bytes, with characters that take six bytes each in JSON.
+    const meeting_ids = Array.from({ length: 1000 }, (_, i) => `m${i}`.padEnd(40, '&'));
+    const body = JSON.stringify({ scopes: ['read'], meeting_ids }).replaceAll('&', String.raw`\u0026`);
+    const made = await service.post<ApiKeyWithToken>('/api/v1/keys/', body);
+    assert.equal(made.status, 201, made.text);
+    assert.deepEqual(made.body.meeting_ids, meeting_ids);
+    const too_long = { scopes: ['read'], meeting_ids: ['m'.repeat(41), ...meeting_ids.slice(1)] };
+    const { errors } = assertProblem(await service.post('/api/v1/keys/', too_long), 422, 'invalid_fields');
+    const message = 'must be a list of 1 to 1000 meeting ids, of at most 40000 bytes in all';
+    assert.deepEqual(errors, [{ path: 'meeting_ids', message }]);
+  });
+
   test('that is limited to an instance registers and touches that one and no other', async (t) => {
     const service = await startService(t);
     await service.endOpenMode();

@@ -254,6 +254,10 @@ describe('a portal link', () => {
       assertProblem(await service.post(`/api/v1/keys/${key_id}/portal-link/`), 403, 'not_permitted');
     }
     assertProblem(await service.post('/api/v1/keys/nosuchkey000/portal-link/'), 404, 'key_does_not_exist');
+    const { key_id } = await service.createKey({ scopes: ['instance'] });
+    await service.request('DELETE', `/api/v1/keys/${key_id}/`);
+    const { detail } = assertProblem(await service.post(`/api/v1/keys/${key_id}/portal-link/`), 409, 'key_not_active');
+    assert.match(detail, /portal link/);
   });
 });
 

@@ -15,7 +15,7 @@ import { type EventStream, openStream } from '../support/event_stream.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import { pullPath } from '../support/pulling.ts';
 import { type Receiver, startReceiver } from '../support/receiver.ts';
-import { instancePath, type Service, startService } from '../support/service.ts';
+import { instancePath, ON_A_FILE, type Service, startService } from '../support/service.ts';
 import { VirtualClock } from '../support/virtual_clock.ts';
 import { until } from '../support/wait.ts';
 
@@ -24,7 +24,7 @@ const SECRET_HEADER = { authorization: 'Bearer annas-gateway-token', 'x-room': '
 const bearer = ({ token }: ApiKeyWithToken) => ({ authorization: `Bearer ${token}` });
 
 async function startWithKeys(t: TestContext, engine: string) {
-  const settings = engine === 'SQLite' ? {} : { database_url: await makeDatabase() };
+  const settings = engine === 'SQLite' ? ON_A_FILE : { database_url: await makeDatabase() };
   const service = await startService(t, settings);
   await service.endOpenMode();
   const anna = await service.createKey({ scopes: ['instance'], name: 'anna' });

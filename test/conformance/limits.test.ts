@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import { createServer, type Server, type Socket } from 'node:net';
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
-import { describe, test, type TestContext } from 'node:test';
+import { monitorEventLoopDelay } from 'node:perf_hooks';
+import { after, before, describe, test, type TestContext } from 'node:test';
 import type { Attempt, Diagnosis, Message, MessagePage } from '@convoke/sdk';
 import { headerOf, pushOf } from '../support/receiver.ts';
 import {
@@ -46,9 +47,18 @@ async function attemptAt(service: Service, webhook_url: string) {
 
 /** Five seconds, and the time by which a busy machine is late. */
 const LATE_FIVE_SECONDS_MS = 6_500;
+/** Measures how long this process stood still: a machine may pause it, and then everything in it is late. */
+const stillness = monitorEventLoopDelay();
+
+/** Asserts that a push ended after five seconds, or earlier. */
+function assertInTime(duration_ms: number): void {
+  const late_ms = LATE_FIVE_SECONDS_MS + stillness.max / 1e6;
+  assert.ok(duration_ms <= late_ms, `it took ${duration_ms} ms, and may take ${late_ms} ms`);
+}
 
 function assertFiveSeconds(duration_ms: number): void {
-  assert.ok(duration_ms >= 4_900 && duration_ms <= LATE_FIVE_SECONDS_MS, `it took ${duration_ms} ms`);
+  assert.ok(duration_ms >= 4_900, `it took ${duration_ms} ms`);
+  assertInTime(duration_ms);
 }
 
 /** When an attempt ended. */
@@ -57,6 +67,8 @@ const endOf = (attempt: Attempt | undefined): number =>
 
 describe('spec 8, each webhook POST has a timeout of 5 seconds:', { concurrency: true }, () => {
   const service = useService();
+  before(() => void stillness.enable());
+  after(() => void stillness.disable());
 
   test('when the recipient takes the request and says nothing; it is logged, and nobody else waits', async (t) => {
     const meeting_id = service.name('meeting');
@@ -102,7 +114,7 @@ describe('spec 8, each webhook POST has a timeout of 5 seconds:', { concurrency:
     });
     const { attempt } = await attemptAt(service, url);
     assert.notEqual(attempt.outcome, 'ok');
-    assert.ok(attempt.duration_ms <= LATE_FIVE_SECONDS_MS);
+    assertInTime(attempt.duration_ms);
   });
 
   test('a 200 whose body never ends is a success all the same: the verdict is the status line', async (t) => {
@@ -114,7 +126,7 @@ describe('spec 8, each webhook POST has a timeout of 5 seconds:', { concurrency:
     await service.join(meeting_id, instance_id, ['a']);
     const delivery = await service.settled(await service.send(meeting_id, {}));
     assert.deepEqual([delivery.state, delivery.attempts[0]?.outcome], ['delivered', 'ok']);
-    assert.ok((delivery.attempts[0]?.duration_ms ?? 0) <= LATE_FIVE_SECONDS_MS);
+    assertInTime(delivery.attempts[0]?.duration_ms ?? 0);
   });
 
   test('a webhook test has the same limit, and says what to do', async (t) => {

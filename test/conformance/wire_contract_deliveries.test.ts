@@ -377,8 +377,9 @@ describe('the retries of a delivery, on a schedule of milliseconds:', { concurre
       behaviour: (request) => ({ status: pushOf(request).message['number'] === 1 ? 500 : 200 }),
     });
     const poisoned = await service.send(meeting_id, { number: 1 });
-    for (const number of [2, 3]) await service.send(meeting_id, { number });
+    const others = [await service.send(meeting_id, { number: 2 }), await service.send(meeting_id, { number: 3 })];
     const delivery = await service.settled(poisoned);
+    for (const each of others) await service.settled(each);
     assert.deepEqual([delivery.state, delivery.reason, delivery.attempt_count], ['failed', 'exhausted', 6]);
     const received = numbers(receiver.requests);
     assert.deepEqual(received.slice(0, 3), [1, 1, 1]);

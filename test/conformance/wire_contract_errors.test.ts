@@ -11,6 +11,7 @@ import {
   type Answer,
   assertProblem,
   messagesPath,
+  ON_A_FILE,
   type Service,
   startService,
   useService,
@@ -48,6 +49,9 @@ const codes_of_invites = ['invite_does_not_exist', 'invite_ended', 'invite_redee
 /** Codes that test/delivery/late_replies.test.ts causes. */
 const codes_of_replies = ['reply_token_not_valid', 'replies_not_allowed', 'reply_limit_reached'];
 
+/** The code that test/secrets/key_file.test.ts causes. */
+const codes_of_key_file = ['encryption_key_not_written'];
+
 /** The code that test/mcp/subscriptions.test.ts causes. */
 const codes_of_subscriptions = ['callback_not_verified'];
 
@@ -56,6 +60,7 @@ describe('every code that a caller can bring about:', { concurrency: true }, () 
   const service = useService({ max_message_bytes: '1024', encryption_key, max_meetings_per_instance: '1' });
   const narrow = useService({ egress: 'lan' });
   const limited = useService({ register_rate_per_address: '1/h:1' });
+  const on_a_file = useService(ON_A_FILE);
   const send = (body: object | string | Buffer, headers: Record<string, string> = {}) =>
     service.request('POST', messagesPath('m'), { body, headers });
 
@@ -103,11 +108,11 @@ describe('every code that a caller can bring about:', { concurrency: true }, () 
       return rotate();
     },
     encryption_key_given: () => service.post('/api/v1/encryption/reencrypt/'),
-    backup_does_not_exist: () => service.get('/api/v1/backups/none/'),
+    backup_does_not_exist: () => on_a_file.get('/api/v1/backups/none/'),
     demo_not_possible: () => narrow.post('/api/v1/demo/'),
     backup_under_way: async () => {
-      await service.post('/api/v1/backups/');
-      return service.post('/api/v1/backups/');
+      await on_a_file.post('/api/v1/backups/');
+      return on_a_file.post('/api/v1/backups/');
     },
     method_not_allowed: () => service.request('PUT', '/api/v1/instances/', { body: {} }),
     request_timeout: () =>
@@ -143,6 +148,7 @@ describe('every code that a caller can bring about:', { concurrency: true }, () 
       ...codes_of_invites,
       ...codes_of_replies,
       ...codes_of_subscriptions,
+      ...codes_of_key_file,
       ...codes_of_postgres,
     ];
     const left = Object.keys(PROBLEMS).filter((code) => !(code in cases) && !elsewhere.includes(code));

@@ -228,20 +228,30 @@ describe('cursor pagination:', { concurrency: true }, () => {
 
   const padded = (n: number): string => String(n).padStart(3, '0');
 
-  /** The lists with pages. Numbers have gaps, so that the test can insert items between them. */
+  /**
+   * The lists with pages. Numbers have gaps, so that the test can insert items between them. An index has exactly the
+   * rows of each list. With `q` a page could end anywhere, because other tests add to what the search reads.
+   */
   async function lists(): Promise<Record<string, List>> {
     const meeting_id = service.name('paged-meeting');
+    const hosts = service.name('paged-meeting');
     const sender = await service.register({ webhook_url: 'http://127.0.0.1:1/' });
     await service.patch(sender.instance_id, { is_active: true });
     return {
       instances: {
-        path: '/api/v1/instances/?q=paged-instance-',
-        make: (_, n) => service.register({ instance_id: `paged-instance-${padded(n)}`, webhook_url: WEBHOOK_URL }),
+        path: `/api/v1/instances/?meeting_id=${hosts}`,
+        make: async (_, n) => {
+          const { instance_id } = await service.register({
+            instance_id: `paged-instance-${padded(n)}`,
+            webhook_url: WEBHOOK_URL,
+          });
+          await service.join(hosts, instance_id, []);
+        },
         keyOf: (item: Instance) => item.instance_id,
       },
       meetings: {
-        path: '/api/v1/meetings/?q=paged-room-',
-        make: (_, n) => service.send(`paged-room-${padded(n)}`, {}),
+        path: `/api/v1/meetings/?instance_id=${sender.instance_id}`,
+        make: (_, n) => service.join(`paged-room-${padded(n)}`, sender.instance_id, []),
         keyOf: (item: Meeting) => item.meeting_id,
       },
       'the instances of a meeting': {

@@ -1,7 +1,7 @@
 /** Liveness, readiness, metrics, the OpenAPI document and its page. */
 import assert from 'node:assert/strict';
 import { hostname } from 'node:os';
-import { describe, test } from 'node:test';
+import { before, describe, test } from 'node:test';
 import { buildIfStale } from '../../scripts/web.ts';
 import { startService, useService } from '../support/service.ts';
 
@@ -13,6 +13,7 @@ interface OpenApi {
 
 describe('for operators:', { concurrency: true }, () => {
   const service = useService();
+  before(async () => void (await buildIfStale()));
 
   test('/healthz and /readyz say that it lives and that it is ready', async () => {
     for (const path of ['/healthz', '/readyz']) assert.equal((await service.get(path)).status, 200);
@@ -98,7 +99,6 @@ describe('for operators:', { concurrency: true }, () => {
   });
 
   test('/docs/ is a page that needs no other host', async () => {
-    await buildIfStale();
     const page = await service.get('/docs/');
     assert.equal(page.status, 200, page.text);
     assert.match(String(page.headers['content-type']), /^text\/html\b/);
@@ -132,8 +132,10 @@ describe('for operators:', { concurrency: true }, () => {
 test('a node on all addresses is shown by the name of its machine, or by its setting', async (t) => {
   const service = await startService(t);
   await service.endOpenMode();
-  const address = async (): Promise<string | undefined> =>
-    (await service.get<{ data: { address: string }[] }>('/api/v1/nodes/')).body.data[0]?.address;
+  const address = async (): Promise<string | undefined> => {
+    await service.untilItDelivers();
+    return (await service.get<{ data: { address: string }[] }>('/api/v1/nodes/')).body.data[0]?.address;
+  };
   assert.equal(await address(), service.url);
   await service.restart({ host: '0.0.0.0' });
   assert.equal(await address(), `http://${hostname()}:${new URL(service.url).port}`);

@@ -7,9 +7,9 @@ import type { TestContext } from 'node:test';
 import { formatAddress } from '../../src/domain/address.ts';
 import { createHostResolver, parseHosts } from '../../src/delivery/transport/resolver.ts';
 import type { HostResolver, Resolution } from '../../src/delivery/transport/resolver.ts';
-import { startScriptedDns } from '../support/scripted_dns.ts';
+import { startScriptedDns, together } from '../support/scripted_dns.ts';
 import type { DnsAnswer, DnsQuestion } from '../support/scripted_dns.ts';
-import { beforeTimer, WAIT_MS_MAX } from '../support/wait.ts';
+import { beforeTimer, inTime, WAIT_MS_MAX } from '../support/wait.ts';
 
 async function scripted(t: TestContext, script: (question: DnsQuestion) => DnsAnswer) {
   const dns = await startScriptedDns(script);
@@ -30,12 +30,11 @@ const byType = (a: DnsAnswer, aaaa: DnsAnswer) => (question: DnsQuestion) => (qu
 
 describe('resolver', { concurrency: true }, () => {
   test('both families are asked side by side, and their addresses alternate', async (t) => {
-    const { dns, resolver } = await scripted(t, byType(['192.0.2.1', '192.0.2.2', '192.0.2.1'], ['2001:db8::1']));
+    const { dns, resolver } = await scripted(t, together(['192.0.2.1', '192.0.2.2', '192.0.2.1'], ['2001:db8::1']));
     const found = await addressesOf(resolver, 'both.test');
     assert.equal(found.length, 3);
     assert.notEqual(found[0]!.includes(':'), found[1]!.includes(':'));
-    // On a busy machine a question may be repeated.
-    assert.deepEqual([...new Set(dns.questions.map(({ type }) => type))].toSorted(), ['A', 'AAAA']);
+    assert.equal(dns.asked, 2);
   });
 
   test('a name with addresses of one family only has those, whatever the other question comes to', async (t) => {
@@ -72,7 +71,8 @@ describe('resolver', { concurrency: true }, () => {
     const lookups = Array.from({ length: 100 }, (_, i) =>
       resolver.lookup(`mute${i}.test`, 60_000, () => assert.fail()),
     );
-    assert.deepEqual(await beforeTimer('the lookup', 400, addressesOf(resolver, 'good.test')), ['192.0.2.1']);
+    // None of the others has ended before.
+    assert.deepEqual(await inTime('the lookup', addressesOf(resolver, 'good.test')), ['192.0.2.1']);
     for (const each of lookups) each.cancel();
     assert.ok(dns.questions.length > 100);
   });

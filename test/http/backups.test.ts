@@ -8,11 +8,11 @@ import type { Session } from '@convoke/sdk';
 import { Backups } from '../../src/store/sqlite/file/backups.ts';
 import { startCopies } from '../support/copies.ts';
 import { temporaryFile } from '../support/node.ts';
-import { startService } from '../support/service.ts';
+import { ON_A_FILE, startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
 
 test('a HEAD request does not take the copy away: the copy can be fetched once, by GET', async (t) => {
-  const service = await startService(t);
+  const service = await startService(t, ON_A_FILE);
   const { body } = await service.post<{ backup_id: string }>('/api/v1/backups/');
   const path = `/api/v1/backups/${body.backup_id}/`;
   const head = await fetch(`${service.url}${path}`, { method: 'HEAD' });
@@ -36,7 +36,7 @@ test('a copy that was taken stays whole while the next one is made, and the next
 });
 
 test('a download of a copy ends when its session ends', async (t) => {
-  const service = await startService(t);
+  const service = await startService(t, ON_A_FILE);
   const { token } = await service.endOpenMode();
   // A file that does not fit into the buffers of a connection, so that the download goes on.
   const large = temporaryFile(t);

@@ -44,8 +44,15 @@ describe('the request of a delivery', { concurrency: true }, () => {
     // A shell parses the command and prints the arguments of curl.
     const printed = execFileSync('sh', ['-c', `curl() { printf '%s\\0' "$@"; }\n${command}`]);
     const headers = Object.entries(push.headers).flatMap(([name, value]) => ['-H', `${name}: ${value}`]);
-    const expected = ['-X', 'POST', push.url, ...headers, '--data-binary', push.body];
+    const expected = ['--globoff', '-X', 'POST', push.url, ...headers, '--data-binary', push.body];
     assert.deepEqual(printed.toString().split('\0').slice(0, -1), expected);
+  });
+
+  test('as a curl command has a message on standard input that is too long for an argument', () => {
+    const body = JSON.stringify({ text: `it's ${'é'.repeat(70_000)}%s` });
+    const command = curlOf({ delivery_id: 'd', url: 'http://x/', runtime: null, headers: {}, body });
+    const got = execFileSync('sh', { input: `curl() { printf '%s ' "$*"; cat; }\n${command}\n` });
+    assert.equal(got.toString(), `--globoff -X POST http://x/ --data-binary @- ${body}`);
   });
 
   test('before the first attempt is that of the first', async (t) => {

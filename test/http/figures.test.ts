@@ -6,11 +6,11 @@ import { isDeepStrictEqual } from 'node:util';
 import type { Counts, CreateKeyInput, Delivery, Instance, InstanceHistory, Page, ServiceHistory } from '@convoke/sdk';
 import { makeDatabase } from '../support/postgres.ts';
 import { PullingMachine } from '../support/pulling.ts';
-import { assertProblem, type Service, startService } from '../support/service.ts';
+import { assertProblem, ON_A_FILE, type Service, startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
 
 const STORES = {
-  SQLite: async () => ({}),
+  SQLite: async () => ON_A_FILE,
   PostgreSQL: async () => ({
     database_url: await makeDatabase(),
     encryption_key: randomBytes(32).toString('base64'),
@@ -165,8 +165,16 @@ test('a span and a time that are not valid are named', async (t) => {
   for (const [query, path, message] of [
     ['span=2h', 'span', 'must be 5m, 1h or 24h'],
     ['since=yesterday', 'since', 'must be an RFC 3339 time such as 2026-03-01T09:30:00.000Z'],
+    // A space in the place of the + is a + that nobody encoded.
+    [
+      'since=2026-01-01T00:00:00+01:00',
+      'since',
+      'must be an RFC 3339 time such as 2026-03-01T09:30:00.000Z; in a URL a + is a space: write it as %2B, or give the time in UTC with Z',
+    ],
+    ['since=2026-01-01T00:00:00+01:00+', 'since', 'must be an RFC 3339 time such as 2026-03-01T09:30:00.000Z'],
   ] as const) {
     const { errors } = assertProblem(await service.get(`/api/v1/history/?${query}`), 422, 'invalid_fields');
     assert.deepEqual(errors, [{ path, message }]);
   }
+  assert.equal((await service.get('/api/v1/history/?since=2026-01-01T00:00:00%2B01:00')).status, 200);
 });

@@ -465,6 +465,7 @@ describe('what a client sends, to the byte:', () => {
       '/api/v1/instances/{instance_id}/',
       '/api/v1/instances/{instance_id}/pull/',
       '/api/v1/invites/',
+      '/api/v1/keys/',
       '/api/v1/meetings/{meeting_id}/instances/{instance_id}/',
       '/api/v1/meetings/{meeting_id}/messages/',
       '/api/v1/messages/',

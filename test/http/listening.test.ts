@@ -1,7 +1,11 @@
 /** The service responds on every address on which it listens. */
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { test } from 'node:test';
-import { serve, stop, temporaryDirectory } from '../support/command_line.ts';
+import { convoke, serve, start, stop, temporaryDirectory } from '../support/command_line.ts';
+import { inTime } from '../support/wait.ts';
 
 /** Makes a host name resolve to both addresses, whatever the hosts file of this machine says. */
 const BOTH_ADDRESSES = `data:text/javascript,${encodeURIComponent(`
@@ -28,4 +32,17 @@ test('on localhost, each of its addresses either serves or is not there', async 
   const { port } = new URL(service.url);
   assert.equal(await statusAt('127.0.0.1', port), 200);
   assert.ok([200, null].includes(await statusAt('[::1]', port)));
+});
+
+test('a start that fails after its port is open ends the process', async (t) => {
+  const data = temporaryDirectory(t);
+  await convoke(['keys', 'create', '--scope', 'admin', '--data', data]);
+  const db = new DatabaseSync(join(data, 'convoke.db'));
+  db.exec(`CREATE TRIGGER no_start BEFORE INSERT ON audit_log WHEN NEW.action = 'service.start' BEGIN
+    SELECT RAISE(ABORT, 'the disk is full just now'); END`);
+  db.close();
+  const started = start(['serve', '--port', '0', '--data', data]);
+  t.after(() => started.kill('SIGKILL'));
+  const [code] = (await inTime('the end', once(started, 'exit'))) as [number];
+  assert.equal(code, 1);
 });

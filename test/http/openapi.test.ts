@@ -1,6 +1,7 @@
 /** The OpenAPI document has what the author of a client needs. */
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
+import type { OpenSession, Page, ProblemDetails, Session } from '@convoke/sdk';
 import type { TSchema } from 'typebox';
 import { Compile } from 'typebox/compile';
 import { openapiDocument } from '../../scripts/openapi.ts';
@@ -8,7 +9,7 @@ import { program } from '../../src/cli/program/program.ts';
 import { DELIVERY_STATES, mayQueueAgain } from '../../src/domain/delivery.ts';
 import { finished } from '../../scripts/openapi_document.ts';
 import { resolved, type Schema } from '../support/operations.ts';
-import { useService } from '../support/service.ts';
+import { type Answer, assertProblem, startService, useService } from '../support/service.ts';
 
 interface Described {
   description?: string;
@@ -85,6 +86,8 @@ function wrongExamples(document: Document): string[] {
   look(resolved(document));
   return wrong;
 }
+
+const JOIN = '"instance_id":"i","agent_ids":[]';
 
 describe('the OpenAPI document', () => {
   const service = useService();
@@ -174,6 +177,50 @@ describe('the OpenAPI document', () => {
 
   test('says under which licence it is', () => {
     assert.deepEqual(document.info.license, { name: 'MIT', identifier: 'MIT' });
+  });
+
+  test('says which ids of an instance and of a meeting are refused, although their pattern takes them', async () => {
+    const register = { instance_name: 'n', agent_ids: [], webhook_url: 'http://127.0.0.1:1/' };
+    const refused = [
+      ['RegisterInput', 'instance_id', '/api/v1/instances/register/', { ...register, instance_id: '..' }],
+      ['JoinMeetingInput', 'meeting_id', '/api/v1/instances/join-meeting/', `{"meeting_id":"..",${JOIN}}`],
+      ['JoinMeetingInput', 'meeting_id', '/api/v1/instances/join-meeting/', `{"meeting_id":1e3,${JOIN}}`],
+    ] as const;
+    const words = [/not `\.` or `\.\.`/, /not `\.` or `\.\.`/, /An integer in digits/];
+    for (const [i, [schema, name, path, body]] of refused.entries()) {
+      const { errors } = assertProblem(await service.post(path, body), 422, 'invalid_fields');
+      assert.deepEqual(
+        errors?.map((error) => error.path),
+        [name],
+      );
+      assert.match(document.components.schemas[schema]?.properties?.[name]?.description ?? '', words[i]!);
+    }
+  });
+
+  test('describes what a request with a session gets', async (t) => {
+    const own = await startService(t);
+    const { token } = await own.endOpenMode();
+    own.token = null;
+    const as_key = { headers: { authorization: `Bearer ${token}` } };
+    const { headers, body } = await own.request<Session>('POST', '/api/v1/session/', as_key);
+    const [cookie = ''] = String(headers['set-cookie']).split(';');
+    const call = (method: string, path: string, csrf = String(body.csrf_token)) =>
+      own.request(method, path, { headers: { cookie, origin: own.url, 'convoke-csrf': csrf } });
+    const described = ({ status, body: answer }: Answer<ProblemDetails>, path: string, method: string) => {
+      const { description = '' } = document.paths[path]?.[method]?.responses[status] ?? {};
+      assert.ok(description.includes(`${answer.code}: `), `${method} ${path}: ${answer.code}`);
+    };
+    const list = '/api/v1/instances/';
+    described(await call('GET', list, 'wrong'), list, 'get');
+    const sessions = (await call('GET', '/api/v1/sessions/')) as Answer<Page<OpenSession>>;
+    const [session] = sessions.body.data;
+    const ended = await call('DELETE', `/api/v1/sessions/${session?.session_id}/`);
+    assert.equal(ended.status, 204);
+    assert.match(String(ended.headers['set-cookie']), /Max-Age=0/);
+    const of_end = document.paths['/api/v1/sessions/{session_id}/']?.['delete']?.responses['204'];
+    assert.ok('set-cookie' in (of_end?.headers ?? {}));
+    described(await call('GET', list), list, 'get');
+    described(await call('DELETE', '/api/v1/session/'), '/api/v1/session/', 'delete');
   });
 
   test('describes a push as it arrives: its body, and every header that Convoke sets', async (t) => {

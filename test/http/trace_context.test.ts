@@ -10,7 +10,7 @@ import type { SettingName } from '../../src/config/settings.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import { PullingMachine } from '../support/pulling.ts';
 import { pushOf, type Received } from '../support/receiver.ts';
-import { assertProblem, messagesPath, type Service, startService, useService } from '../support/service.ts';
+import { assertProblem, messagesPath, ON_A_FILE, type Service, startService, useService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
 
 const TRACE_ID = '4bf92f3577b34da6a3ce929d0e0e4736';
@@ -31,7 +31,7 @@ async function send(service: Service, meeting_id: string, headers: Record<string
 
 for (const store of ['SQLite', 'PostgreSQL'] as const) {
   describe(`the trace of a sender on ${store}`, { concurrency: true }, () => {
-    const settings: Partial<Record<SettingName, string>> = { retry_schedule: '1s' };
+    const settings: Partial<Record<SettingName, string>> = { ...ON_A_FILE, retry_schedule: '1s' };
     if (store === 'PostgreSQL') before(async () => void (settings.database_url = await makeDatabase()));
     const service = useService(settings);
 

@@ -105,4 +105,28 @@ describe('a value out of bounds is answered in words', () => {
       );
     }
   });
+
+  test('about the name of a header, and not about its value, when the name is wrong', async () => {
+    const register = { instance_id: 'i', instance_name: 'n', agent_ids: [], webhook_url: 'http://127.0.0.1:1/' };
+    const message = "must have a name of 1 to 100 letters, digits and !#$%&'*+.^_`|~-";
+    for (const name of ['authorization:', 'a b', '', 'é', 'x'.repeat(101)]) {
+      const body = { ...register, webhook_headers: { [name]: 'Bearer 1' } };
+      const answer = await service.post('/api/v1/instances/register/', body);
+      const { errors } = assertProblem(answer, 422, 'invalid_fields');
+      const shown = name.length > 80 ? `${name.slice(0, 80)}…` : name;
+      assert.deepEqual(errors, [{ path: `webhook_headers.${shown}`, message }]);
+    }
+  });
+
+  test('about a path that is not valid, without the path', async () => {
+    const wrong = {
+      '%zz': 'The path is not percent-encoded UTF-8.',
+      '%ff': 'The path is not percent-encoded UTF-8.',
+      ['a'.repeat(3000)]: 'The path has a part that is too long: an id has at most 200 characters.',
+    };
+    for (const [id, detail] of Object.entries(wrong)) {
+      const answer = await service.get(`/api/v1/instances/${id}/`);
+      assert.equal(assertProblem(answer, 400, 'malformed_request').detail, detail);
+    }
+  });
 });

@@ -1,18 +1,22 @@
-/** The data key is changed over the API while the service works, and with the command of the real program. */
+/**
+ * The data key in its file is changed over the API while the service works, and with the command of the real program.
+ */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Reencryption } from '@convoke/sdk';
 import { ConvokeClient } from '@convoke/sdk';
+import type { Author } from '../../src/changes/author.ts';
+import { ServiceChanges } from '../../src/changes/service.ts';
 import { program } from '../../src/cli/program/program.ts';
 import { signingKey, signPush } from '../../src/domain/signature.ts';
 import { headerOf, startReceiver } from '../support/receiver.ts';
-import { startService } from '../support/service.ts';
+import { ON_A_FILE, startService } from '../support/service.ts';
 
 const INSTANCES = 300;
 const MESSAGES = 200;
 
 test('while the key is changed, sends are accepted, pushes arrive signed, and instances are registered', async (t) => {
-  const service = await startService(t);
+  const service = await startService(t, ON_A_FILE);
   const receiver = await startReceiver(t);
   const headers = { authorization: 'Bearer 0123456789' };
   const { webhook_secret = '' } = await service.register({
@@ -38,6 +42,15 @@ test('while the key is changed, sends are accepted, pushes arrive signed, and in
   };
   const sending = Promise.all(Array.from({ length: MESSAGES }, (_, n) => service.send('m', { n })));
   const registering = Promise.all(Array.from({ length: 50 }, (_, i) => register(`later${i}`)));
+  // Neither of the two calls begins its work before the other one has arrived.
+  const both = Promise.withResolvers<void>();
+  let arrived = 0;
+  const begin: ServiceChanges['reencrypt'] = Reflect.get(ServiceChanges.prototype, 'reencrypt');
+  t.mock.method(ServiceChanges.prototype, 'reencrypt', async function (this: ServiceChanges, author: Author) {
+    if (++arrived === 2) both.resolve();
+    await both.promise;
+    return begin.call(this, author);
+  });
   const [first, second] = await Promise.all([reencrypt(), reencrypt()]);
   await Promise.all([sending, registering]);
 
@@ -64,7 +77,7 @@ test('while the key is changed, sends are accepted, pushes arrive signed, and in
 });
 
 test('`convoke keys reencrypt` and the SDK do the same', async (t) => {
-  const service = await startService(t);
+  const service = await startService(t, ON_A_FILE);
   await service.register({ webhook_url: 'http://127.0.0.1:9/' });
   const before = await new ConvokeClient({ base_url: service.url }).reencrypt();
   assert.deepEqual([before.done, before.rewritten], [true, 1]);

@@ -12,7 +12,8 @@ import { DATABASE_FILE } from '../../src/domain/data_directory.ts';
 import { temporaryDirectory } from '../support/command_line.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import { startReceiver } from '../support/receiver.ts';
-import { startService } from '../support/service.ts';
+import { untilRunning } from '../support/running_nodes.ts';
+import { ON_A_FILE, startService } from '../support/service.ts';
 
 const DAMAGE = `UPDATE instances SET webhook_secret = substr(webhook_secret, 1, 40) WHERE instance_id = 'i1'`;
 const randomKey = (): string => randomBytes(32).toString('base64');
@@ -20,25 +21,26 @@ const randomKey = (): string => randomBytes(32).toString('base64');
 for (const engine of ['SQLite', 'PostgreSQL']) {
   test(`${engine}: secrets that no key decrypts are named, the others get the new key, and the old key stays until then`, async (t) => {
     const data = temporaryDirectory(t);
-    const database_url = engine === 'SQLite' ? {} : { database_url: await makeDatabase() };
+    const { database_url } = engine === 'SQLite' ? ON_A_FILE : { database_url: await makeDatabase() };
     const old_key = randomKey();
     const receiver = await startReceiver(t);
-    const before = await startService(t, { data, ...database_url, encryption_key: old_key });
+    const before = await startService(t, { data, database_url, encryption_key: old_key });
     for (const instance_id of ['i0', 'i1', 'i2']) await before.register({ instance_id, webhook_url: receiver.url });
     await before.close();
-    if (database_url.database_url === undefined) {
+    if (database_url === '') {
       const db = new DatabaseSync(join(data, DATABASE_FILE));
       db.exec(DAMAGE);
       db.close();
     } else {
-      const client = new pg.Client(database_url.database_url);
+      const client = new pg.Client(database_url);
       await client.connect();
       await client.query(DAMAGE);
+      await untilRunning(client, 0);
       await client.end();
     }
 
     const new_key = randomKey();
-    const both_keys = { data, ...database_url, encryption_key: new_key, encryption_key_previous: old_key };
+    const both_keys = { data, database_url, encryption_key: new_key, encryption_key_previous: old_key };
     const service = await startService(t, both_keys);
     const reencrypt = async () => (await service.post<Reencryption>('/api/v1/encryption/reencrypt/')).body;
     const { key_id, ...first } = await reencrypt();
@@ -58,7 +60,7 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
     const last = { key_id, rewritten: 1, unreadable: [], done: true };
     assert.deepEqual(await reencrypt(), last);
     await service.close();
-    const without = await startService(t, { data, ...database_url, encryption_key: new_key });
+    const without = await startService(t, { data, database_url, encryption_key: new_key });
     for (const instance_id of ['i0', 'i1', 'i2']) {
       const test = await without.post<{ success: boolean }>('/api/v1/instances/webhook-test/', { instance_id });
       assert.ok(test.body.success, test.text);

@@ -36,8 +36,8 @@ export interface AuditTrailParts {
 const REFUSALS_MS = 60_000;
 
 /**
- * The most different refusals that are written within REFUSALS_MS. Further refusals are only counted, so that a flood
- * cannot fill the disk.
+ * How many different refusals are written within REFUSALS_MS. Further refusals are only counted, so that a flood cannot
+ * fill the disk.
  */
 const REFUSALS_MAX = 100;
 
@@ -90,7 +90,7 @@ export class AuditTrail {
 
   /**
    * A request was refused. The response does not wait for the entry, because the request changed nothing, and the time
-   * of the response must not show which refusals are written. The store writes the entry before it runs any later call.
+   * of the response must not show which refusals are written. With PostgreSQL a later call may not see the entry yet.
    */
   refused(request: FastifyRequest, { code, status }: Problem): void {
     const { audit } = request.routeOptions.config;

@@ -3,6 +3,7 @@ import type { Clock, Timer } from '../../delivery/clock.ts';
 import { EVERYTHING_ALLOWED, type Principal, principalOf } from '../../domain/access.ts';
 import { type ApiKey, digestOf, isActive, isWhole, keyIdOf, whyEnded } from '../../domain/api_key.ts';
 import { Problem, type ProblemCode } from '../../domain/problem.ts';
+import { ownBytes } from '../../domain/own_bytes.ts';
 import { EARLIER_MAX } from '../../domain/rotation.ts';
 import type { ApiKeyStore } from '../../store/contract/api_keys.ts';
 import type { Standing, Token } from './standing.ts';
@@ -312,7 +313,7 @@ export class Keyring {
 
 /** The bytes of a digest. For a damaged digest these are NO_DIGEST, which no token has. */
 function digestIn(hex: string): Buffer {
-  const bytes = Buffer.from(hex, 'hex');
+  const bytes = ownBytes(hex, 'hex');
   return bytes.length === DIGEST_BYTES ? bytes : NO_DIGEST;
 }
 

@@ -100,8 +100,8 @@ export class PortalLinks implements OtherTokens {
   /**
    * Identifies the caller of a request with the token of a link; null for any other text.
    *
-   * @throws Problem `api_key_unknown` when the link was not made here, or when a token that one of its two keys had then
-   * works no more; `api_key_expired`, `api_key_revoked`
+   * @throws Problem `api_key_unknown` when the link was not made here, or when a token that one of its two keys had at
+   * that time has ended; `api_key_expired`, `api_key_revoked`
    */
   identify(token: string): Standing | null {
     const terms = portalClaims(token);

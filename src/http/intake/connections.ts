@@ -1,7 +1,7 @@
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { Server as NetServer, type Socket } from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
-import type { Clock } from '../../delivery/clock.ts';
+import type { Clock, Timer } from '../../delivery/clock.ts';
 import { IntrusiveList } from '../../delivery/intrusive_list.ts';
 import { Problem } from '../../domain/problem.ts';
 import {
@@ -61,7 +61,8 @@ export class Connections {
    * is last.
    */
   #slow: Connection[] = [];
-  #is_looking = false;
+  /** Null while no connection is busy. */
+  #next_look: Timer | null = null;
   /** Counts the turns of the event loop in which requests arrive. */
   #turn = 0;
   #is_turn_counted = false;
@@ -234,7 +235,7 @@ export class Connections {
     return true;
   }
 
-  /** @returns whether a request waited; its connection then closes with its response */
+  /** @returns whether a request waited: this ends its wait, and closes its connection after its response */
   #endWait(): boolean {
     const waiting = this.#waiting.take();
     if (waiting === null) return false;
@@ -272,14 +273,17 @@ export class Connections {
       }
     }
     this.#slow.sort((a, b) => (b.waits_since ?? now) - (a.waits_since ?? now));
-    this.#is_looking = is_busy;
-    if (is_busy) this.#clock.after(LOOK_MS, () => this.#look());
+    this.#next_look = is_busy ? this.#clock.after(LOOK_MS, () => this.#look()) : null;
   }
 
   #forget(connection: Connection): void {
     this.#open.delete(connection.socket);
     connection.forget();
-    if (this.#open.size === 0) this.#onLastGone?.();
+    if (this.#open.size > 0) return;
+    // A command on the data file ends when no timer is left.
+    this.#next_look?.cancel();
+    this.#next_look = null;
+    this.#onLastGone?.();
   }
 
   /**
@@ -307,10 +311,7 @@ export class Connections {
     (request as Watched)[EXCHANGE] = exchange;
     connection.begin(exchange);
     endExchangeOnClose(response);
-    if (!this.#is_looking) {
-      this.#is_looking = true;
-      this.#clock.after(LOOK_MS, () => this.#look());
-    }
+    this.#next_look ??= this.#clock.after(LOOK_MS, () => this.#look());
     return exchange;
   }
 

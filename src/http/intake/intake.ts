@@ -62,7 +62,7 @@ export function addIntake(
       try {
         if (problem !== null) throw problem;
         if (bytes === undefined || bytes.length === 0) return done(null, undefined);
-        request.json = parseJsonBody(bytes);
+        request.json = parseJsonBody(bytes, request.routeOptions.config.checks_items);
         return done(null, request.json.value);
       } catch (error) {
         return done(error as Error);

@@ -49,7 +49,7 @@ export const validatorCompiler: FastifySchemaCompiler<TSchema> = ({ schema, http
     const too_long = tooLong(limited, value);
     if (too_long.length > 0) return { error: invalid(too_long) };
     if (validator.Check(value) && missingField(schema, value) === null) return { value };
-    return { error: problemOf(schema, value, validator) };
+    return { error: problemOf(schema, value, validator, httpPart === 'querystring') };
   };
 };
 
@@ -67,6 +67,7 @@ interface SchemaNode {
   'x-expected'?: string;
   enum?: readonly unknown[];
   properties?: Record<string, SchemaNode>;
+  anyOf?: SchemaNode[];
   items?: SchemaNode;
   maxItems?: number;
   maxProperties?: number;
@@ -74,23 +75,25 @@ interface SchemaNode {
   'x-judged-apart'?: boolean;
   'x-required-unless'?: { field: string; other: string; value: string };
   additionalProperties?: SchemaNode | boolean;
+  propertyNames?: SchemaNode;
 }
 
 interface ValidationError {
   keyword: string;
+  schemaPath: string;
   instancePath: string;
   params: object;
   message: string;
 }
 
-function problemOf(schema: TSchema, value: unknown, validator: Validator): Problem {
+function problemOf(schema: TSchema, value: unknown, validator: Validator, is_query: boolean): Problem {
   const found = new Map<string, FieldError>();
   const add = (field: FieldError): void => {
     if (found.size < ERRORS_MAX && !found.has(field.path)) found.set(field.path, field);
   };
   for (const field of unknownFields(schema, value)) add(field);
   if (found.size < ERRORS_MAX) {
-    for (const error of validator.Errors(value)) fieldErrorsOf(schema, error).forEach(add);
+    for (const error of validator.Errors(value)) fieldErrorsOf(schema, error, is_query ? value : null).forEach(add);
     const missing = missingField(schema, value);
     if (missing !== null) add(missing);
   }
@@ -120,24 +123,25 @@ function missingField({ 'x-required-unless': rule }: SchemaNode, value: unknown)
   return value[rule.other] === rule.value ? null : { path: rule.field, message: 'is required' };
 }
 
-/** The fields whose length has a limit, with their schemas. */
-function limitedFields({ properties = {} }: SchemaNode): [name: string, node: SchemaNode][] {
-  return Object.entries(properties).filter(
-    ([, { maxItems, maxProperties }]) => maxItems !== undefined || maxProperties !== undefined,
-  );
+/** The fields whose length has a limit, also those within other fields, with their schemas. */
+function limitedFields(schema: SchemaNode, within: readonly string[] = []): [path: string[], node: SchemaNode][] {
+  return Object.entries(fieldsIn(schema) ?? {}).flatMap(([name, node]) => {
+    const path = [...within, name];
+    const is_limited = node.maxItems !== undefined || node.maxProperties !== undefined;
+    return is_limited ? [[path, node]] : limitedFields(node, path);
+  });
 }
 
 /** Finds lists and objects that are too long. */
-function tooLong(limited: readonly [name: string, node: SchemaNode][], value: unknown): FieldError[] {
+function tooLong(limited: readonly [path: string[], node: SchemaNode][], value: unknown): FieldError[] {
   const fields: FieldError[] = [];
-  if (!isObject(value)) return fields;
-  for (const [name, node] of limited) {
-    const field = value[name];
+  for (const [path, node] of limited) {
+    const field = path.reduce(valueIn, value);
     if (field === undefined) continue;
     const length = Array.isArray(field) ? field.length : isObject(field) ? Object.keys(field).length : 0;
     const is_short = length <= (node.maxItems ?? node.maxProperties ?? Infinity);
     if (is_short && bytesOf(field) <= (node['x-bytes-max'] ?? Infinity)) continue;
-    fields.push({ path: name, message: node['x-expected'] ?? 'is too long' });
+    fields.push({ path: path.join('.'), message: node['x-expected'] ?? 'is too long' });
   }
   return fields;
 }
@@ -152,7 +156,8 @@ function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-function fieldErrorsOf(schema: SchemaNode, error: ValidationError): FieldError[] {
+/** @param query the parameters of the URL; null for a body */
+function fieldErrorsOf(schema: SchemaNode, error: ValidationError, query: unknown): FieldError[] {
   const path = error.instancePath.split('/').slice(1).map(unescapePointer);
   const params = error.params as { requiredProperties?: string[] };
   const within = (name: string): string => [...path, name].join('.');
@@ -161,15 +166,35 @@ function fieldErrorsOf(schema: SchemaNode, error: ValidationError): FieldError[]
   }
   // The validator has two errors for an unknown field: `boolean` for the field, and this one for its object.
   if (error.keyword === 'additionalProperties') return [];
+  // Likewise it has two errors for a name that is not valid: one for the name, and `propertyNames` for its object.
+  if (error.keyword === 'propertyNames') return [];
+  if (error.schemaPath.endsWith('/propertyNames')) {
+    const name = path.pop() ?? '';
+    const message = nodeAt(schema, path)?.propertyNames?.['x-expected'] ?? error.message;
+    return [{ path: within(shown(name)), message }];
+  }
   if (error.keyword === 'boolean') {
     const name = path.pop();
     // `unknownFields` has reported the unknown fields of the body itself.
     if (name === undefined || path.length === 0) return [];
-    const known = Object.keys(nodeAt(schema, path)?.properties ?? {});
+    const known = Object.keys(fieldsIn(nodeAt(schema, path)) ?? {});
     return [{ path: within(shown(name)), message: unknownField(name, known) }];
   }
   if (path.length === 0 && error.keyword === 'type') return [{ path: '', message: 'must be a JSON object' }];
-  return [{ path: path.join('.'), message: expectation(schema, path) ?? error.message }];
+  const message = expectation(schema, path) ?? error.message;
+  const hint = error.keyword === 'format' && hasLostPlus(path.reduce(valueIn, query)) ? LOST_PLUS : '';
+  return [{ path: path.join('.'), message: message + hint }];
+}
+
+const LOST_PLUS = '; in a URL a + is a space: write it as %2B, or give the time in UTC with Z';
+
+/** Whether a text is a time whose + became a space. */
+function hasLostPlus(text: unknown): boolean {
+  return typeof text === 'string' && text.includes(' ') && isTime(text.replace(' ', '+'));
+}
+
+function valueIn(value: unknown, step: string): unknown {
+  return isObject(value) ? value[step] : undefined;
 }
 
 function detailOf({ path, message }: FieldError): string {
@@ -199,9 +224,14 @@ function nodeAt(schema: SchemaNode, path: string[]): SchemaNode | undefined {
   let node: SchemaNode | undefined = schema;
   for (const step of path) {
     const rest: SchemaNode | boolean | undefined = node?.items ?? node?.additionalProperties;
-    node = node?.properties?.[step] ?? (typeof rest === 'object' ? rest : undefined);
+    node = fieldsIn(node)?.[step] ?? (typeof rest === 'object' ? rest : undefined);
   }
   return node;
+}
+
+/** The fields of an object, also of one that a field may have in place of a text. */
+function fieldsIn(node: SchemaNode | undefined): Record<string, SchemaNode> | undefined {
+  return node?.properties ?? node?.anyOf?.find(({ properties }) => properties !== undefined)?.properties;
 }
 
 function shown(name: string): string {

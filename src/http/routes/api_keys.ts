@@ -20,6 +20,7 @@ import {
   ListKeysQuery,
   RotateKeyBody,
 } from '../schemas/api_keys.ts';
+import { LIST_BODY_BYTES_MAX } from '../schemas/fields.ts';
 import { pageOf } from '../schemas/page.ts';
 import { wireApiKey } from '../wire.ts';
 
@@ -43,6 +44,7 @@ export function apiKeyRoutes(app: App, context: ApiKeyContext): void {
 }
 
 const CREATE = {
+  bodyLimit: LIST_BODY_BYTES_MAX,
   config: { access: ['admin'], audit: { action: 'key.create', target: 'key' } },
   schema: {
     operationId: 'createKey',

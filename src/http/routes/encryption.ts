@@ -23,7 +23,7 @@ const REENCRYPT = {
       'Makes a new key and encrypts every secret again while the service runs; continues a change that was begun. Call it until `done` is true.',
     response: responses({
       200: ['The progress.', ReencryptionSchema],
-      codes: ['encryption_key_given', 'encryption_key_not_shared'],
+      codes: ['encryption_key_given', 'encryption_key_not_shared', 'encryption_key_not_written'],
     }),
   },
 } satisfies RouteShape;

@@ -8,6 +8,7 @@ import { hopsOf, refusalOf } from '../../domain/message_origin.ts';
 import type { DeliveryStore } from '../../store/contract/deliveries.ts';
 import { type MeetingStore, NO_SETTINGS } from '../../store/contract/meetings.ts';
 import type { MessageStore } from '../../store/contract/messages.ts';
+import { PAGE_BYTES_MAX } from '../../store/rows/page.ts';
 import type { App, RequestFor, RouteShape } from '../context.ts';
 import { isAwaited } from '../on_closed.ts';
 import { responses } from '../responses.ts';
@@ -21,8 +22,6 @@ import { meetingNotFound } from './meetings.ts';
 const GUARDED_ROWS_MAX = 100;
 /** The most bytes of lists of agents that one request reads, over all its rows. With more, the page ends early. */
 const REQUEST_BYTES_MAX = 4 * GUARD_READ.bytes_max;
-/** The page ends when its memberships have this many agents together. */
-const PAGE_AGENTS_MAX = 10_000;
 /**
  * The reads of all requests wait for each other, because each may take megabytes and hold up the event loop for tens of
  * milliseconds.
@@ -97,7 +96,7 @@ export async function explanationsOf(
   const rows_max = is_guarded ? Math.min(limit, GUARDED_ROWS_MAX) : limit;
   const data = [];
   let bytes_left = REQUEST_BYTES_MAX;
-  let agents = 0;
+  let list_chars = 0;
   let { cursor } = query;
   for (;;) {
     // No more rows than can be read even if the deliveries of each have the longest lists.
@@ -110,7 +109,7 @@ export async function explanationsOf(
     if (page === null) throw meetingNotFound(meeting_id);
     for (const { instance_id, instance_name, ...candidate } of page.data) {
       const explain = (before: Awaited<ReturnType<typeof agentDeliveriesTo>>) => {
-        for (const { list_chars } of before) bytes_left -= list_chars;
+        for (const sent of before) bytes_left -= sent.list_chars;
         return explained(candidate, message, { paused: settings.paused, limits }, before);
       };
       const counts = is_guarded && notifiedOf(candidate, message).length > 0;
@@ -122,16 +121,16 @@ export async function explanationsOf(
       const { agent_ids, wake } = candidate;
       const shown = { instance_id, instance_name, agent_ids: [...agent_ids], ...found };
       data.push({ ...shown, ...(wake !== 'all' && { wake }), ...(may_become.length > 0 && { may_become }) });
-      agents += agent_ids.length;
+      list_chars += JSON.stringify(agent_ids).length;
     }
     const { next_cursor } = page;
-    const is_full = data.length >= rows_max || agents >= PAGE_AGENTS_MAX || bytes_left < GUARD_READ.bytes_max;
+    const is_full = data.length >= rows_max || list_chars >= PAGE_BYTES_MAX || bytes_left < GUARD_READ.bytes_max;
     if (next_cursor === null || is_full || !is_guarded || !isAwaited()) return { data, next_cursor };
     cursor = next_cursor;
   }
 }
 
-/** What the sender said in a lane, of the rows that the guard reads: see delivery/attempts/loop_guard.ts. */
+/** The messages of the sender in a lane, among the rows that the guard reads: see delivery/attempts/loop_guard.ts. */
 async function agentDeliveriesTo(
   { store, clock, expiry }: ExplanationContext,
   meeting_id: string,

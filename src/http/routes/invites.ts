@@ -15,8 +15,9 @@ import {
   inviteState,
   isInviteSecret,
 } from '../../domain/invite.ts';
-import { Problem } from '../../domain/problem.ts';
+import { invalidField, Problem } from '../../domain/problem.ts';
 import { isoTime } from '../../domain/time.ts';
+import type { InstanceStore } from '../../store/contract/instances.ts';
 import type { InviteStore } from '../../store/contract/invites.ts';
 import type { AuditTrail } from '../auth/audit_trail.ts';
 import { type Limits, publicUrlOf } from '../auth/limits.ts';
@@ -43,7 +44,7 @@ import { endedInWords, pageTexts, words } from './invite_page.ts';
 const PAGE = 'invite.html';
 
 export interface InviteContext {
-  store: { invites: Pick<InviteStore, 'list' | 'find'> };
+  store: { invites: Pick<InviteStore, 'list' | 'find'>; instances: Pick<InstanceStore, 'get'> };
   changes: Pick<Changes, 'invites'>;
   clock: Clock;
   log: Log;
@@ -80,7 +81,7 @@ const CREATE = {
 } satisfies RouteShape;
 
 async function createInvite(
-  { changes, limits, clock, log, audit_trail, public_url }: InviteContext,
+  { store, changes, limits, clock, log, audit_trail, public_url }: InviteContext,
   request: RequestFor<typeof CREATE>,
   reply: FastifyReply,
 ) {
@@ -90,6 +91,7 @@ async function createInvite(
   const instance_id = body.instance_id ?? inviteInstanceId(agent_ids[0]!, invite_id);
   assertAddressable('instance_id', instance_id);
   for (const meeting_id of body.meeting_ids) assertAddressable('meeting_ids', meeting_id);
+  await assertNoSubscription(store, instance_id);
   const secret = randomBytes(INVITE_SECRET_BYTES).toString('base64url');
   const now = clock.wall();
   const invite = await changes.invites.create(audit_trail.authorOf(request), {
@@ -106,6 +108,13 @@ async function createInvite(
   log.info({ invite_id, instance_id, by: principal.key_id }, 'an invite was made');
   const link = linkOf(request, { limits, public_url }, secret);
   return reply.code(201).send({ ...wireInvite(invite, now), link, is_public_url: public_url !== null });
+}
+
+/** A subscription keeps its key, so the store would refuse each machine that redeems such an invite. */
+async function assertNoSubscription({ instances }: InviteContext['store'], instance_id: string): Promise<void> {
+  const instance = await instances.get(instance_id);
+  if (instance !== null && instance.lease_until !== null)
+    throw invalidField('instance_id', 'is the id of a subscription of MCP Events, which keeps its key: choose another');
 }
 
 const LIST = {

@@ -43,7 +43,7 @@ export async function searchOn<T, Place extends number | string = number>(
       chars += charsOf(item);
     }
     const { next_cursor, searched_to } = page;
-    // A full page is not one that the limit cut short, also where the last call came to its limit.
+    // A full page has no `searched_to`, even when the last call stopped at its limit.
     if (data.length >= limit) return { data, next_cursor, searched_to: null };
     const is_full = searched_to === null || chars >= PAGE_CHARS_MAX;
     const is_late = rows_read >= ROWS_MIN && clock.now() >= end;

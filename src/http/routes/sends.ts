@@ -128,7 +128,13 @@ function sendOf(
 }
 
 const SEND_MESSAGES = {
-  config: { access: ['send', 'instance'], portal_link: LINKS_SAY_NOTHING, limited: 'send', audit: 'none' },
+  config: {
+    access: ['send', 'instance'],
+    portal_link: LINKS_SAY_NOTHING,
+    limited: 'send',
+    audit: 'none',
+    checks_items: true,
+  },
   schema: {
     operationId: 'sendMessages',
     tags: ['messages'],

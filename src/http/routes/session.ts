@@ -182,7 +182,7 @@ const END_SESSION = {
     description:
       'It ends on every node within a second. The key with which it began stays valid: if it leaked, revoke or rotate it too.',
     params: SessionParams,
-    response: responses({ 204: ['Ended.'], codes: ['session_does_not_exist'] }),
+    response: responses({ 204: ['Ended.', undefined, CookieHeaders], codes: ['session_does_not_exist'] }),
   },
 } satisfies RouteShape;
 

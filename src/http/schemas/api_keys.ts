@@ -2,6 +2,7 @@ import Type, { type Static } from 'typebox';
 import { SCOPES } from '../../domain/api_key.ts';
 import { PORTAL_LINK_S } from '../../domain/portal_link.ts';
 import {
+  bytesMax,
   enumOf,
   expected,
   ID_PATTERN,
@@ -41,6 +42,8 @@ const Scopes = Type.Array(ScopeSchema, {
 });
 
 const KEY_MEETINGS_MAX = 1000;
+/** Room for 1,000 UUIDs. */
+const KEY_MEETINGS_BYTES_MAX = 40_000;
 
 const KeyName = Type.String({
   pattern: ID_PATTERN,
@@ -52,8 +55,11 @@ const KeyName = Type.String({
 const KeyMeetings = Type.Array(MeetingId, {
   minItems: 1,
   maxItems: KEY_MEETINGS_MAX,
-  description: `Limits sending, reading and joining to these meetings. At most ${KEY_MEETINGS_MAX}.`,
-  ...expected(`must be a list of 1 to ${KEY_MEETINGS_MAX} meeting ids`),
+  description: `Limits sending, reading and joining to these meetings. At most ${KEY_MEETINGS_MAX}, of at most ${KEY_MEETINGS_BYTES_MAX} bytes in all.`,
+  ...bytesMax(KEY_MEETINGS_BYTES_MAX),
+  ...expected(
+    `must be a list of 1 to ${KEY_MEETINGS_MAX} meeting ids, of at most ${KEY_MEETINGS_BYTES_MAX} bytes in all`,
+  ),
 });
 
 export const ApiKeySchema = Type.Object(

@@ -106,7 +106,7 @@ export const OutcomeSchema = enumOf(
   Object.keys(OUTCOMES) as Outcome[],
   named(
     'Outcome',
-    'How an attempt ended, in the order of its stages: up to `tls_failed` the receiver was not reached.',
+    'How an attempt ended, in the order of its stages. With `tls_failed` and each value before it, the receiver was not reached.',
   ),
 );
 

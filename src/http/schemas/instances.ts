@@ -18,6 +18,7 @@ import {
   expected,
   flag,
   ID_PATTERN,
+  instanceId,
   InstanceId,
   meetingId,
   named,
@@ -114,7 +115,10 @@ const WEBHOOK_HEADERS_BYTES_MAX = 16_384;
 // Uses propertyNames, because patternProperties do not reach the OpenAPI document.
 const WebhookHeaders = Type.Unsafe<Record<string, string>>({
   type: 'object',
-  propertyNames: { pattern: HEADER_NAME_PATTERN },
+  propertyNames: {
+    pattern: HEADER_NAME_PATTERN,
+    ...expected("must have a name of 1 to 100 letters, digits and !#$%&'*+.^_`|~-"),
+  },
   additionalProperties: {
     type: 'string',
     maxLength: 4096,
@@ -253,7 +257,7 @@ export const RegisteredInstanceSchema = Type.Object(
 
 export const RegisterBody = Type.Object(
   {
-    instance_id: InstanceId,
+    instance_id: instanceId('The id of the instance: not `.` or `..`, which no client can put into a path.'),
     instance_name: InstanceName,
     agent_ids: AgentIds,
     transport: Type.Optional(TransportSchema),

@@ -56,7 +56,8 @@ export const InviteSchema = Type.Object(
 );
 
 const link = Type.String({
-  description: 'The link redeems the invite once, and is not shown again. It begins with the address of this request.',
+  description:
+    'The link redeems the invite once, and is not shown again. It begins with the setting public_url, or else with the address of this request.',
   examples: ['https://convoke.example/invite/…'],
 });
 

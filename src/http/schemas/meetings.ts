@@ -22,7 +22,8 @@ import { Health, InstanceName } from './instances.ts';
 import { cursor, limit } from './page.ts';
 
 export const MeetingIdInput = Type.Union([MeetingId, Type.Integer()], {
-  description: 'The meeting; an integer is taken as its decimal string.',
+  description:
+    'The meeting: not `.` or `..`, which no client can put into a path. An integer in digits is taken as this text.',
   examples: ['standup-42'],
   ...expected(`must be a string of 1 to ${ID_CHARS_MAX} characters without control characters, or an integer`),
 });
