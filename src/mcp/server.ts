@@ -1,6 +1,6 @@
 import { type CallToolResult, ProtocolError, ProtocolErrorCode, Server } from '@modelcontextprotocol/server';
 import { ConvokeError } from '@convoke/sdk';
-import { Problem } from '../domain/problem.ts';
+import { invalidField, Problem } from '../domain/problem.ts';
 import { VERSION } from '../version.ts';
 import type { Caller } from './caller.ts';
 import {
@@ -116,16 +116,20 @@ async function callTool(caller: Caller, name: string, given: unknown): Promise<C
   try {
     return await tool.call(caller, given);
   } catch (error) {
-    return { content: [{ type: 'text', text: wordsOf(error, tool.words) }], isError: true };
+    return { content: [{ type: 'text', text: wordsOf(error, given, tool.words) }], isError: true };
   }
 }
 
-/** @throws the error, when it is no refusal */
-function wordsOf(error: unknown, words: OwnWords): string {
+/**
+ * @param given the arguments of the tool
+ * @throws the error, when it is no refusal
+ */
+function wordsOf(error: unknown, given: unknown, words: OwnWords): string {
   if (error instanceof ConvokeError || error instanceof Problem) return refusalInWords(error, words);
   // The SDK refuses an id that cannot be part of a path, such as ".", before it asks the service.
-  if (error instanceof TypeError && error.message.startsWith('an id'))
-    return refusalInWords(new Problem('invalid_fields', error.message));
+  const dots = Object.entries(given as object).find(([, value]) => value === '.' || value === '..');
+  if (error instanceof TypeError && dots !== undefined)
+    return refusalInWords(invalidField(dots[0], `cannot be ${JSON.stringify(dots[1])}`));
   throw error;
 }
 

@@ -11,7 +11,13 @@ type Message = Parameters<StdioServerTransport['send']>[0];
 
 /** Reports when the response to a request was written. */
 export class AnsweringTransport extends StdioServerTransport {
+  readonly #output: Writable;
   readonly #callbacks = new Map<string | number, Callback>();
+
+  constructor(input: Readable, output: Writable) {
+    super(input, output);
+    this.#output = output;
+  }
 
   onAnswered({ id, signal }: AskedBy, callback: Callback): void {
     // A request that was cancelled gets no response.
@@ -28,11 +34,19 @@ export class AnsweringTransport extends StdioServerTransport {
     const callback = 'id' in message && !('method' in message) ? this.#take(message.id) : undefined;
     try {
       await super.send(message);
+      await this.#written();
     } catch (error) {
       callback?.(false);
       throw error;
     }
     callback?.(true);
+  }
+
+  /** Rejects when the output did not take what was written to it: its reader may be gone. */
+  #written(): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.#output.write('', (error) => (error ? reject(error) : resolve()));
+    });
   }
 
   #take(request_id: string | number | undefined): Callback | undefined {
@@ -51,16 +65,17 @@ interface Stdio {
   onUnsettled: (error: unknown) => void;
 }
 
-/** Serves until the input ends. */
+/** Serves until the input ends, or nobody reads the output any more. */
 export async function serveOnStdio({ input, output, client, onUnsettled }: Stdio): Promise<void> {
   const transport = new AnsweringTransport(input, output);
   const ended = new AbortController();
   const { promise, resolve } = Promise.withResolvers<void>();
-  for (const end of ['end', 'close'])
-    input.once(end, () => {
-      ended.abort();
-      resolve();
-    });
+  const end = (): void => {
+    ended.abort();
+    resolve();
+  };
+  input.once('end', end).once('close', end);
+  output.once('error', end);
   const messages = new NextMessages();
   serveStdio(
     () =>

@@ -105,6 +105,7 @@ describe('help', () => {
       assert.notEqual(command.description(), '', command.name());
       assert.match(help, /\nExamples:\n  \$ (CONVOKE_\S+ )?npx convoke /, command.name());
       assert.doesNotMatch(help, /\b(msg|dlv|inv)_(?![0-9a-v]+\b)/, `${command.name()}: an id has another form`);
+      assert.doesNotMatch(help, /`convoke /, `${command.name()}: a command is not as it is typed here`);
     }
   });
 
@@ -183,8 +184,8 @@ describe('serve', () => {
     const service = await serve(temporaryDirectory(t));
     t.after(() => stop(service, 'SIGKILL'));
     const closed = once(service.child, 'close');
-    service.child.kill('SIGINT');
-    service.child.kill('SIGINT');
+    // They arrive in the same moment, however busy the machine is. Two SIGINT would then be one.
+    for (const signal of ['SIGSTOP', 'SIGINT', 'SIGTERM', 'SIGCONT'] as const) service.child.kill(signal);
     await closed;
     assert.equal(service.child.exitCode, 0);
   });
@@ -533,7 +534,7 @@ describe('the commands that call the API', () => {
       { target_agents: ["o'neil"], from_agent: 'd1' },
     );
     const asked =
-      /woke nobody: `npx convoke explain silence --to 'o'\\''neil' --from d1` says why, for a message sent now/;
+      /woke nobody: `npx convoke explain --to 'o'\\''neil' --from d1 silence` says why, for a message sent now/;
     assert.match((await run(['trace', unheard.message_id])).stdout, asked);
 
     const tested = await run(['webhook-test', 'dead']);
@@ -669,6 +670,34 @@ describe('the commands that call the API', () => {
     await run(['instances', 'remove', 'rude']);
   });
 
+  test('what somebody chose as a name or wrote in a message cannot turn the text of the terminal around', async () => {
+    const agent_id = 'a\u202egent';
+    const register = { instance_id: 'turned', instance_name: 't', agent_ids: [agent_id, 'x\u202e'] };
+    await client.register({ ...register, webhook_url: `${await deadUrl()}/\u202e` });
+    await run(['join', 'turned', 'turning']);
+    await client.sendMessage('turning', { content: '\u009b31m \u202e \u007f' });
+    const { delivery_id } = await attempted('turned');
+    const { message_id } = await client.sendMessage('turning', {}, { target_agents: ['nobody\u202e'] });
+    for (const args of [
+      ['deliveries', 'show', delivery_id, '--curl'],
+      ['deliveries', 'show', delivery_id],
+      ['trace', message_id],
+      ['send', 'turning', 'x', '--to', 'nobody\u202e'],
+      ['meetings', 'member', 'turning', 'turned', '--wake', 'all'],
+      ['join', 'turned', 'turning'],
+      ['join', 'turned', 'turning', '--agent', 'other'],
+    ]) {
+      const { code, stdout, stderr } = await run(args);
+      assert.equal(code, 0, stderr);
+      assert.doesNotMatch(`${stdout}${stderr}`, /[^\P{Cc}\n]|\u202e/u, args.join(' '));
+    }
+    const { stdout } = await run(['deliveries', 'show', delivery_id, '--curl']);
+    const [, body = ''] = /--data-binary '(.*)'/.exec(stdout) ?? [];
+    const { message } = JSON.parse(body) as { message: object };
+    assert.deepEqual(message, { content: '\u009b31m \u202e \u007f' });
+    await run(['instances', 'remove', 'turned']);
+  });
+
   test('a failed delivery that is retried keeps its id', async (t) => {
     let status = 410;
     const webhook = await machine(t, (_, response) => response.writeHead(status).end());
@@ -785,6 +814,7 @@ describe('the commands that call the API', () => {
       [['meetings', 'frobnicate'], /^convoke: unknown command 'frobnicate'\n\(.*meetings --help shows/],
       [['meetings', 'member', 'm', 'x'], /give what to change: --agent, --wake, --catch-up or --max-age/],
       [['instances', '--url', 'not a url'], /--url \(or CONVOKE_URL\) must be/],
+      [['instances', '--api-key', 'Bearer secret\nagain'], /--api-key \(or CONVOKE_API_KEY\) must be printable ASCII/],
     ];
     for (const [args, expected] of mistakes) {
       const { code, stderr } = await run(args);
@@ -945,6 +975,19 @@ test('an output that nobody reads is no failure', async () => {
   }
 });
 
+test('a failure that was found keeps its exit code, although nobody reads the output to its end', async (t) => {
+  const data = temporaryDirectory(t);
+  assert.equal((await convoke(['keys', 'create', '--scope', 'admin', '--data', data])).code, 0);
+  const verify = ['audit', 'verify', '--json', '--head', `9:${'0'.repeat(64)}`, '--data', data];
+  for (const args of [verify, ['doctor', '--port', 'x', '--data', data]]) {
+    const child = start(args);
+    child.stdout!.destroy();
+    child.stderr!.resume();
+    await once(child, 'close');
+    assert.equal(child.exitCode, 1, args.join(' '));
+  }
+});
+
 test('figures for people: one is singular, and nothing that is there is 0', () => {
   assert.equal(counted(1, 'webhook address', 'webhook addresses'), '1 webhook address');
   assert.equal(counted(2, 'webhook address', 'webhook addresses'), '2 webhook addresses');
@@ -1002,10 +1045,12 @@ test('demo with a service that does not answer ends with 3, and starts none of i
 });
 
 test('doctor ends with 1 when something is wrong, and says what to do', async (t) => {
-  const taken = new URL(await machine(t, (_, response) => response.end('not convoke')));
-  const { code, stdout } = await convoke(['doctor', '--port', taken.port, '--data', temporaryDirectory(t)]);
-  assert.equal(code, 1);
-  assert.match(stdout, /\nfail {2}port .*: stop it, or choose another port with --port\n/);
+  for (const body of ['not convoke', '{"code":"not_found"}', '{"type":7}']) {
+    const taken = new URL(await machine(t, (_, response) => response.writeHead(404).end(body)));
+    const { code, stdout } = await convoke(['doctor', '--port', taken.port, '--data', temporaryDirectory(t)]);
+    assert.equal(code, 1);
+    assert.match(stdout, /\nfail {2}port .*: stop it, or choose another port with --port\n/, body);
+  }
   const invalid = await convoke(['doctor', '--json'], { env: { CONVOKE_PORT: 'x' } });
   assert.equal(invalid.code, 1);
   assert((JSON.parse(invalid.stdout) as { finding: string }[]).some(({ finding }) => finding === 'fail'));

@@ -1,11 +1,14 @@
 /** Settings: every valid value takes effect, and a value that makes no sense is refused with advice. */
 import assert from 'node:assert/strict';
+import { chmodSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { ConfigError, readConfig } from '../../src/config/read_config.ts';
-import { flagOf, isSecret, settingNames, SETTINGS, variableOf } from '../../src/config/settings.ts';
+import { fileVariableOf, flagOf, isSecret, settingNames, SETTINGS, variableOf } from '../../src/config/settings.ts';
 import { isLoopbackHost } from '../../src/domain/host.ts';
 import { settingsTable } from '../../src/config/settings_table.ts';
+import { temporaryDirectory } from '../support/command_line.ts';
 
 /** The faults that readConfig finds in settings. */
 function faultsOf(input: Parameters<typeof readConfig>[0]): readonly string[] {
@@ -103,14 +106,88 @@ test('a database may have several hosts; an address that is none is refused with
   const url = 'postgres://u:the-password@a:1,b:2/db?target_session_attrs=read-write';
   assert.equal(readConfig({ env: { CONVOKE_DATABASE_URL: url } }).config.database_url, url);
   const [fault] = faultsOf({ env: { CONVOKE_DATABASE_URL: url.replace('read-write', 'standby') } });
-  assert.match(fault!, /must be a URL such as .*target_session_attrs=read-write \(or primary, or any\)$/);
+  assert.match(
+    fault!,
+    /must be a URL such as .*target_session_attrs=read-write \(or primary, or any\)\. In the password/,
+  );
   assert.doesNotMatch(fault!, /the-password/);
+});
+
+test('an address of a database with a password that is not encoded is refused, and no part of the password counts as a port', () => {
+  for (const password of ['12/ss', '12/s=', '12#ss', 'pa/ss', 'pa?ss']) {
+    const CONVOKE_DATABASE_URL = `postgres://u:${password}@a:1/db`;
+    assert.match(faultsOf({ env: { CONVOKE_DATABASE_URL } })[0]!, /In the password `?\/`? is `?%2F/, password);
+    readConfig({ env: { CONVOKE_DATABASE_URL: CONVOKE_DATABASE_URL.replace(password, encodeURIComponent(password)) } });
+  }
+  assert.match(
+    faultsOf({ env: { CONVOKE_DATABASE_URL: 'postgres://a:1/db%zz' } })[0]!,
+    /^CONVOKE_DATABASE_URL must be/,
+  );
+  readConfig({ env: { CONVOKE_DATABASE_URL: 'postgres://a:1/db?user=me@here&application_name=100%' } });
 });
 
 test('a variable with our prefix that is no setting is refused, except those that the client commands read', () => {
   assert.match(faultsOf({ env: { CONVOKE_MAXINFLIGHT: '5' } })[0]!, /did you mean CONVOKE_MAX_IN_FLIGHT\?$/);
+  assert.match(
+    faultsOf({ env: { CONVOKE_ENCRYPTON_KEY_FILE: '/k' } })[0]!,
+    /did you mean CONVOKE_ENCRYPTION_KEY_FILE\?$/,
+  );
   assert.match(faultsOf({ env: { CONVOKE_QQQQQQ: '5' } })[0]!, /docs\/settings\.md/);
   readConfig({ env: { CONVOKE_URL: 'http://127.0.0.1:9000', CONVOKE_API_KEY: 'cvk_' } });
+});
+
+test('a secret may come from a file: it takes effect without its line break, and is not shown', (t) => {
+  const file = join(temporaryDirectory(t), 'secret');
+  const key = Buffer.alloc(32, 7).toString('base64');
+  for (const end of ['', '\n', '\r\n']) {
+    writeFileSync(file, key + end);
+    const { config, sources } = readConfig({ env: { CONVOKE_ENCRYPTION_KEY_FILE: file } });
+    assert.deepEqual(config.encryption_key?.export(), Buffer.alloc(32, 7));
+    assert.deepEqual(sources.encryption_key, { from: 'file', value: '(hidden)' });
+    assert(config.changed_settings.includes('encryption_key'));
+  }
+  writeFileSync(file, 'postgres://u:p@a:1/db\n');
+  assert.equal(readConfig({ env: { CONVOKE_DATABASE_URL_FILE: file } }).config.database_url, 'postgres://u:p@a:1/db');
+  assert.equal(readConfig({ env: { CONVOKE_DATABASE_URL_FILE: '' } }).config.database_url, null);
+});
+
+test('a secret without a usable file is refused with the name of its variable and what to do', (t) => {
+  const directory = temporaryDirectory(t);
+  const file = join(directory, 'secret');
+  const faultOf = (env: Record<string, string>): string => {
+    const faults = faultsOf({ env });
+    assert.equal(faults.length, 1);
+    return faults[0]!;
+  };
+  for (const name of settingNames().filter(isSecret)) {
+    const variable = fileVariableOf(name);
+    assert.equal(
+      faultOf({ [variable]: file }),
+      `${variable}: there is no ${file}; give the path of the file that holds the secret`,
+    );
+    assert.equal(
+      faultOf({ [variable]: directory }),
+      `${variable}: ${directory} is a directory; give the path of the file in it`,
+    );
+  }
+  const CONVOKE_ENCRYPTION_KEY_FILE = file;
+  for (const text of ['', '\n']) {
+    writeFileSync(file, text);
+    assert.match(faultOf({ CONVOKE_ENCRYPTION_KEY_FILE }), /^CONVOKE_ENCRYPTION_KEY_FILE: .* is empty; put the secret/);
+  }
+  writeFileSync(file, 'not-the-key-of-anything\n');
+  const fault = faultOf({ CONVOKE_ENCRYPTION_KEY_FILE });
+  assert.match(fault, /^the text in the file of CONVOKE_ENCRYPTION_KEY_FILE must be the base64 of 32 bytes/);
+  assert.doesNotMatch(fault, /not-the-key/);
+  assert.equal(
+    faultOf({ CONVOKE_ENCRYPTION_KEY_FILE, CONVOKE_ENCRYPTION_KEY: Buffer.alloc(32).toString('base64') }),
+    'CONVOKE_ENCRYPTION_KEY and CONVOKE_ENCRYPTION_KEY_FILE are both set; leave one of them out',
+  );
+  // Only secrets come from files.
+  assert.match(faultOf({ CONVOKE_PORT_FILE: file }), /^CONVOKE_PORT_FILE is not a setting/);
+  if (process.getuid?.() === 0) return;
+  chmodSync(file, 0);
+  assert.match(faultOf({ CONVOKE_ENCRYPTION_KEY_FILE }), /cannot be read \(EACCES\); let the user of this process/);
 });
 
 test('the variables that Kubernetes sets for a Service named convoke are told apart from typing mistakes', () => {
@@ -144,6 +221,22 @@ test('a host that other machines can reach differs from loopback: pushes are pub
     assert.equal(readConfig({ flags: { host } }).config.host, host);
     assert(isLoopbackHost(host));
   }
+});
+
+test('a host has no port and no scheme: such a text would count as a machine that others can reach', () => {
+  for (const host of [
+    '',
+    ' ',
+    '127.0.0.1:8080',
+    '[::1]',
+    '[::1]:8080',
+    'http://127.0.0.1',
+    'localhost/',
+    'no such host',
+  ])
+    assert.match(faultsOf({ flags: { host } })[0]!, /must be an address or a host name, without a port$/, host);
+  for (const host of ['fe80::1%eth0', 'node_1', 'bücher.example'])
+    assert.equal(readConfig({ flags: { host } }).config.host, host);
 });
 
 test('behind a proxy pushes are public by default, on loopback too: the callers are elsewhere', () => {
@@ -216,7 +309,10 @@ test('every default is a value that its own setting takes, and every setting is 
   const table = settingsTable();
   for (const name of settingNames()) {
     assert.notEqual(SETTINGS[name].parse(SETTINGS[name].default), undefined, name);
-    assert(table.includes(`| \`${variableOf(name)}\` | ${isSecret(name) ? 'none' : `\`${flagOf(name)}\``} |`), name);
+    const given = isSecret(name)
+      ? `\`${variableOf(name)}\` or \`${fileVariableOf(name)}\` | none`
+      : `\`${variableOf(name)}\` | \`${flagOf(name)}\``;
+    assert(table.includes(`| ${given} |`), name);
     assert.match(SETTINGS[name].sentence, /\.$/, name);
   }
 });

@@ -86,7 +86,7 @@ describe('convoke connect says what it waits for', () => {
     await runtime.down();
     const to = `${runtime.origin}/convoke`;
     const noted = launch(t, service, ['connect', '--agent', 'anna', '--meeting', 'm', '--to', to]);
-    const ofRuntime = (): string[] => noted().match(/^.*(?:nothing listens|responds 503|is there).*$/gm) ?? [];
+    const ofRuntime = (): string[] => noted().match(/^.*(?:nothing listens|responds 503|is there).*(?=\n)/gm) ?? [];
     const notes = (count: number): Promise<string[]> =>
       until(`${count} notes`, ofRuntime, (all) => all.length >= count);
     const waiting = (why: string): string => `${why}; until it takes pushes, they wait`;

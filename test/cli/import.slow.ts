@@ -15,6 +15,7 @@ import { CuttingProxy } from '../support/cutting_proxy.ts';
 import { makeDataFile } from '../support/data_file.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import { headerOf, pushOf, type Received, type Receiver, startReceiver } from '../support/receiver.ts';
+import { until } from '../support/wait.ts';
 
 const MEETINGS = ['a', 'b', 'c'];
 const PENDING_PER_MEETING = 30;
@@ -55,6 +56,12 @@ async function leaveData(t: TestContext): Promise<Left> {
   }
   const first_message = await client.sendMessage('a', { content: 'first' }, { idempotency_key: 'once' });
   await receiver.count(1);
+  // While the response is on its way, the receiver must not go down: it would cut the connection.
+  await until(
+    'the first delivery to be delivered',
+    async () => (await client.listDeliveries({ meeting_id: 'a' })).data.map(({ state }) => state),
+    (states) => states.join() === 'delivered',
+  );
   await receiver.down();
   for (const meeting_id of MEETINGS) {
     await sendText(service.url, token, meeting_id, `{"message":${ODD_MESSAGE},"target_agents":["y"]}`);

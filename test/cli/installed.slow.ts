@@ -1,7 +1,7 @@
 /** The installed program: its name in hints, and the directory of its compiled code. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { chmodSync, existsSync, mkdirSync, readdirSync, symlinkSync } from 'node:fs';
+import { chmodSync, cpSync, existsSync, mkdirSync, readdirSync, symlinkSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
@@ -11,12 +11,15 @@ import { temporaryDirectory } from '../support/command_line.ts';
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const MAIN = join(ROOT, 'src/cli/main.ts');
 
-function run(args: string[], { cwd, env = {} }: { cwd: string; env?: Record<string, string> }): string {
+function run(
+  args: string[],
+  { cwd, env = {}, main = MAIN }: { cwd: string; env?: Record<string, string>; main?: string },
+): string {
   // Leaves out the directory that `npm test` names for compiled code, so the program chooses its own.
   const own = Object.fromEntries(
     Object.entries(process.env).filter(([name]) => !name.startsWith('CONVOKE_') && name !== 'NODE_COMPILE_CACHE'),
   );
-  const { stdout, stderr, status } = spawnSync(process.execPath, [MAIN, ...args], {
+  const { stdout, stderr, status } = spawnSync(process.execPath, [main, ...args], {
     cwd,
     env: { ...own, ...env },
     encoding: 'utf8',
@@ -36,6 +39,15 @@ test('hints work as typed: npx in the clone, the path of the program outside of 
   assert.equal(hintOf(run(['--help'], { cwd: join(ROOT, 'docs') })), 'npx convoke');
   assert.equal(hintOf(run(['--help'], { cwd: elsewhere })), MAIN);
   assert.match(run(['send', '--help'], { cwd: elsewhere }), new RegExp(`^  \\$ ${MAIN} send`, 'm'));
+});
+
+test('hints quote the path of the program where a shell needs that', (t) => {
+  const elsewhere = temporaryDirectory(t);
+  const clone = join(elsewhere, 'my clone');
+  for (const part of ['package.json', 'src']) cpSync(join(ROOT, part), join(clone, part), { recursive: true });
+  symlinkSync(join(ROOT, 'node_modules'), join(clone, 'node_modules'));
+  const main = join(clone, 'src/cli/main.ts');
+  assert.equal(hintOf(run(['--help'], { cwd: elsewhere, main })), `'${main}'`);
 });
 
 test('hints say convoke where the shell finds this program under that name, and not where only npm does', (t) => {

@@ -12,6 +12,8 @@ test('an invite is made, listed, redeemed by anybody with its link, and revoked'
   assert.equal(made.code, 0, made.stderr);
   const link = made.stdout.trim();
   assert.match(link, new RegExp(`^${service.url}/invite/[\\w-]{43}$`));
+  // Where Convoke is not installed, npx would run a stranger's package, with the link.
+  assert.match(made.stderr, /On the machine of the agent, where Convoke is installed:\n/);
   assert.ok(made.stderr.includes(`npx convoke connect ${link} --to `), made.stderr);
   assert.match(made.stderr, /Only this machine reaches the service at this address: give --url the address/);
 

@@ -1,6 +1,6 @@
 /** `convoke keys`, and keys in the other commands: real processes, with a service and without. */
 import assert from 'node:assert/strict';
-import { existsSync, symlinkSync } from 'node:fs';
+import { chmodSync, existsSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { type ApiKey, type ApiKeyWithToken, ConvokeClient, type CreateKeyInput } from '@convoke/sdk';
@@ -42,7 +42,7 @@ describe('without a service', () => {
     assert.match(await service.stderr, /"every request needs an API key"/);
   });
 
-  test('a data file that is there and cannot be opened is not called missing', async (t) => {
+  test('a data file that is there and cannot be opened is not called missing, and a full disk is named', async (t) => {
     const data = temporaryDirectory(t);
     const file = join(data, 'convoke.db');
     // Root may read every file, but nobody can follow a link to itself.
@@ -54,8 +54,21 @@ describe('without a service', () => {
       (failureOfFile(Object.assign(new Error(), { code }), of) as Error).message;
     for (const code of ['SQLITE_CANTOPEN', 'SQLITE_READONLY', 'SQLITE_IOERR'])
       assert.equal(failed(code, file), says(code));
+    const full = (of: string): string => `the disk of ${of} is full; make room, and run this again`;
+    for (const code of ['SQLITE_FULL', 'ENOSPC']) assert.equal(failed(code, file), full(data));
+    // There is never room in /proc, where the system has it.
+    if (existsSync('/proc/self')) assert.equal(failed('SQLITE_IOERR', '/proc/convoke.db'), full('/proc'));
     // Control: the disk failed, and not the permission.
     assert.equal(failed('SQLITE_IOERR', data), '');
+  });
+
+  test('a text of the store names a command as it is typed here', async (t) => {
+    const data = temporaryDirectory(t);
+    assert.equal((await convoke(['keys', 'create', '--scope', 'admin', '--data', data])).code, 0);
+    chmodSync(join(data, 'encryption.key'), 0o644);
+    assert.match((await convoke(['keys', '--data', data])).stderr, /`npx convoke keys reencrypt`/);
+    const { stdout } = await convoke(['doctor', '--port', '0', '--data', data]);
+    assert.match(stdout, /\nfail +data key .*`npx convoke keys reencrypt`/);
   });
 
   test('an empty variable counts as not set', async (t) => {

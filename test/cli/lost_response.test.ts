@@ -9,6 +9,7 @@ import { instancesCommand } from '../../src/cli/program/commands/instances.ts';
 import { keysCommand } from '../../src/cli/program/commands/keys.ts';
 
 const COMMANDS: [command: () => Command, args: string[], said: RegExp][] = [
+  [keysCommand, ['create', '--scope', 'send'], /nobody saw its token: `.*convoke keys` lists it, and `.*` ends it$/],
   [
     keysCommand,
     ['rotate', '4f7k2m9q0a1b'],

@@ -59,6 +59,9 @@ test('a newer schema is refused with a sentence, and stays as it is', async (t) 
       new RegExp(`the schema is ${WANTED + 1}, and this Convoke knows up to ${WANTED}: start the newer version`),
     );
   }
+  const { code, stdout } = await convoke(['doctor', '--port', '0', '--data', data]);
+  assert.equal(code, 1);
+  assert.match(stdout, /\nfail +data directory +the schema is \d+, .*: start the newer version that made it\n/);
   assert.deepEqual(readFileSync(file), before);
 });
 
@@ -101,6 +104,9 @@ test('a file that is no data file is named', async (t) => {
   const imported = await convoke(['import', '--from', file, '--data', data], { env });
   for (const { code, stderr } of [migrated, imported])
     assert.deepEqual([code, stderr], [1, `convoke: ${file} cannot be read: file is not a database\n`]);
+  const listed = await convoke(['keys', '--data', data]);
+  const advice = 'restore it, or give another directory with --data';
+  assert.equal(listed.stderr, `convoke: ${file} is not a data file of Convoke, or is damaged; ${advice}\n`);
 });
 
 test('where there is no data, none is made', async (t) => {

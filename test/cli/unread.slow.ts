@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { closeSync, existsSync, openSync } from 'node:fs';
+import { closeSync, existsSync, openSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { describe, test, type TestContext } from 'node:test';
@@ -67,6 +67,24 @@ test('demo leaves nothing registered, although nobody reads its output to the en
   const { body } = await service.get<{ data: object[] }>('/api/v1/instances/');
   assert.deepEqual(body.data, []);
 });
+
+for (const signal of ['SIGINT', 'SIGHUP'] as const) {
+  test(`demo leaves no directory behind, although ${signal} ends it while its service starts`, async (t) => {
+    const TMPDIR = temporaryDirectory(t);
+    const child = start(['demo'], { env: { TMPDIR } });
+    child.stdout!.resume();
+    child.stderr!.resume();
+    const exit = ended(t, child);
+    await until(
+      'the directory',
+      () => readdirSync(TMPDIR).length,
+      (count) => count > 0,
+    );
+    child.kill(signal);
+    assert.equal(await inTime('the end of the demo', exit), 1);
+    assert.deepEqual(readdirSync(TMPDIR), []);
+  });
+}
 
 test(
   'serve answers, and stops in order, although the disk of its log is full',

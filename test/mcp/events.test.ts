@@ -232,14 +232,19 @@ describe('the events of a meeting', () => {
     assert.equal(events[0]?.data.part?.chars, 120_014);
   });
 
-  test('a page of long messages ends early, and the next one continues there', async () => {
-    const meeting_id = service.name('meeting');
-    for (let i = 0; i < 7; i++) await service.send(meeting_id, { content: 'x'.repeat(180_000) });
-    const first = await poll({ arguments: { meeting_id }, cursor: '0' });
-    assert.deepEqual([first.events.length, first.cursor, first.hasMore], [6, '6', true]);
-    const second = await poll({ arguments: { meeting_id }, cursor: first.cursor });
-    assert.deepEqual([second.events.length, second.cursor, second.hasMore], [1, '7', false]);
-  });
+  for (const [what, chars, count] of [
+    ['long messages', 180_000, 6],
+    ['messages of which events have a part', 250_000, 5],
+  ] as const) {
+    test(`a page of ${what} ends early, and the next one continues there`, async () => {
+      const meeting_id = service.name('meeting');
+      for (let i = 0; i < 7; i++) await service.send(meeting_id, { content: 'x'.repeat(chars) });
+      const first = await poll({ arguments: { meeting_id }, cursor: '0' });
+      assert.deepEqual([first.events.length, first.cursor, first.hasMore], [count, String(count), true]);
+      const second = await poll({ arguments: { meeting_id }, cursor: first.cursor });
+      assert.deepEqual([second.events.length, second.cursor, second.hasMore], [7 - count, '7', false]);
+    });
+  }
 
   test('what is wrong is refused with the code of the extension', async () => {
     const codeOf = async (params: object, token = key.token) =>

@@ -8,7 +8,7 @@ import assert from 'node:assert/strict';
 import type { ServerResponse } from 'node:http';
 import { test, type TestContext } from 'node:test';
 import { StreamRoom } from '../../src/http/stream_room.ts';
-import { leastCost } from '../support/least_cost.ts';
+import { leastCost, onThisMachine } from '../support/least_cost.ts';
 import { rpc, RPC_HEADERS } from '../support/mcp.ts';
 import { RawClient } from '../support/raw_client.ts';
 import { JSON_TYPE, post } from '../support/raw_requests.ts';
@@ -26,8 +26,8 @@ const MANY_VALUES = { list: Array.from({ length: MESSAGE_CHARS / 3 }, () => ({})
 const WAITING_BYTES_MAX = 33 << 20;
 /** The limit for the growth of memory. Today it grows by 0.6 GB, most of it garbage of sent messages. */
 const GROWN_BYTES_MAX = 1 << 30;
-/** The limit for a turn. Today the longest takes 30 ms; it takes 65 ms when a read takes 8 messages. */
-const TURN_MS_MAX = 50;
+/** The limit for the longest turn. Today the best try takes 18 ms; it takes 48 ms when a read takes 8 messages. */
+const TURN_MS_MAX = 35;
 
 /** Counts for each stream how many of its parts wait for its client. */
 function watchRoom(t: TestContext): Map<ServerResponse, number> {
@@ -153,6 +153,7 @@ test('no turn of the event loop is long while streams of many keys read the larg
     for (const client of clients) client.destroy();
     return turn_ms;
   };
-  const turn_ms = await leastCost(TURN_MS_MAX, measure);
-  assert.ok(turn_ms <= TURN_MS_MAX, `${turn_ms} ms`);
+  const turn_ms_max = await onThisMachine(TURN_MS_MAX);
+  const turn_ms = await leastCost(turn_ms_max, measure);
+  assert.ok(turn_ms <= turn_ms_max, `${turn_ms} ms`);
 });

@@ -1,11 +1,13 @@
 /** `convoke mcp`, as a desktop program starts it. */
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createInterface } from 'node:readline';
 import { before, describe, test, type TestContext } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { Client } from '@modelcontextprotocol/client';
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
 import type { Membership, Page } from '@convoke/sdk';
-import { convoke } from '../support/command_line.ts';
+import { convoke, start } from '../support/command_line.ts';
 import { ERAS, type Era, McpClient, optionsOf, type Waited } from '../support/mcp.ts';
 import { pullsWaiting } from '../support/pulling.ts';
 import { messagesPath, useService } from '../support/service.ts';
@@ -89,6 +91,42 @@ describe('convoke mcp', () => {
     assert.match(await wrong.refused('list_meetings'), /^api_key_/);
     const without = await connect(t, '2025-11-25', null);
     await assert.rejects(without.tools(), /api_key_missing: .* CONVOKE_API_KEY/);
+  });
+
+  test('ends when nobody reads its output, and the message in hand counts as not reached and comes again', async (t) => {
+    const child = start(['mcp', '--url', service.url, '--api-key', token]);
+    t.after(() => child.kill());
+    const [meeting_id, agent_id] = [service.name('meeting'), service.name('agent')];
+    const answered = createInterface(child.stdout!)[Symbol.asyncIterator]();
+    const ask = (id: number, method: string, params: object) =>
+      child.stdin!.write(`${JSON.stringify({ jsonrpc: '2.0', id, method, params })}\n`);
+    ask(1, 'initialize', { protocolVersion: '2025-06-18', capabilities: {}, clientInfo: { name: 'a', version: '1' } });
+    await answered.next();
+    child.stdin!.write('{"jsonrpc":"2.0","method":"notifications/initialized"}\n');
+    ask(2, 'tools/call', { name: 'join_meeting', arguments: { meeting_id, agent_id } });
+    await answered.next();
+    ask(3, 'tools/call', { name: 'wait_for_message', arguments: { agent_id, wait_s: 50 } });
+    await until(
+      'the pull that waits',
+      () => pullsWaiting(service),
+      (waiting) => waiting === 1,
+    );
+    child.stdout!.destroy();
+    const exited = once(child, 'exit');
+    const sent = await service.send(meeting_id, { content: 'Hello' });
+    assert.deepEqual(await exited, [0, null]);
+    const { attempts, state } = await service.deliveryOf(
+      sent,
+      'one attempt',
+      ({ attempt_count }) => attempt_count === 1,
+    );
+    assert.deepEqual([state, attempts.map(({ outcome }) => outcome)], ['pending', ['unreachable']]);
+    const other = await connect(t, '2025-11-25');
+    const { messages } = await other.done<Waited>('wait_for_message', { agent_id, wait_s: 50 });
+    assert.deepEqual(
+      messages.map(({ message }) => message),
+      [{ content: 'Hello' }],
+    );
   });
 
   test('ends when its client goes, and writes nothing but the protocol to its output', async () => {

@@ -186,6 +186,25 @@ describe('a subscription', () => {
     assert.equal((await subscribed({ ...params, cursor: '2' })).cursor, '3', 'the client has seen it by now');
   });
 
+  test('a renewal gives the cursor of the client back when the instance was switched off, or out of the meeting, meanwhile', async (t) => {
+    const [receiver, meeting_id] = [await receiverOf(t), await meetingOf()];
+    const renewed = async (cursor: string) => (await subscribed({ ...paramsOf(receiver, meeting_id), cursor })).cursor;
+    const { id } = await subscribed(paramsOf(receiver, meeting_id));
+    const patch = (webhook_enabled: boolean) =>
+      service.request('PATCH', `/api/v1/instances/${id}/`, { body: { webhook_enabled } });
+    await patch(false);
+    const { accepted_at } = await service.send(meeting_id, { content: 'while it was off' });
+    await patch(true);
+    // Two messages of one millisecond would count as one moment.
+    await until('a later millisecond', Date.now, (now) => now > Date.parse(accepted_at));
+    await service.settled(await service.send(meeting_id, { content: 'while it was on' }));
+    assert.deepEqual([await renewed('1'), await renewed('2')], ['1', '3']);
+    await service.post('/api/v1/instances/leave-meeting/', { instance_id: id, meeting_id });
+    await service.send(meeting_id, { content: 'while it was out' });
+    assert.deepEqual([await renewed('3'), await renewed('4')], ['3', '4']);
+    assert.equal(events(receiver).length, 1);
+  });
+
   test('has an id of its own for each key, URL and argument', async (t) => {
     const [receiver, other, meeting_id] = [await receiverOf(t), await receiverOf(t), await meetingOf()];
     const friend = await service.createKey({ scopes: ['read', 'instance'] });
@@ -464,6 +483,17 @@ describe('a subscription', () => {
     assertProblem(answer, 409, 'instance_id_taken');
   });
 
+  test('gets no invite for its id while it runs, because nobody could redeem it', async (t) => {
+    const params = paramsOf(await receiverOf(t), await meetingOf());
+    const { id } = await subscribed(params);
+    const invite = () =>
+      service.post('/api/v1/invites/', { instance_id: id, meeting_ids: ['standup'], agent_ids: ['anna'] });
+    const { detail } = assertProblem(await invite(), 422, 'invalid_fields');
+    assert.match(detail, /^instance_id is the id of a subscription of MCP Events, which keeps its key: choose another/);
+    assert.equal((await ask('events/unsubscribe', params)).error, undefined);
+    assert.equal((await invite()).status, 201);
+  });
+
   test('outlives a restart of the service, and ends with its lease', async (t) => {
     const clock = new SetClock();
     const service = new Service({}, clock);
@@ -614,7 +644,9 @@ test('a renewal gives the cursor of the client back when the search for events t
       getMeeting: async () => ({ last_seq: 9 }),
       getInstance: async () => ({ pending_deliveries: 0, consecutive_failures: 0, last_failure: null }),
       register: async () => ({ lease_until: 'later' }),
-      joinMeeting: async () => ({}),
+      joinMeeting: async () => ({ instance_id: 'i', meeting_id: 'm', joined_at: '2026-03-01T09:30:00.000Z' }),
+      listMessages: async () => ({ data: [{ accepted_at: '2026-03-01T09:30:01.000Z' }] }),
+      recover: async () => ({ missed: { messages: 0, at_least: false } }),
       listDeliveries: async () => ({ data: [], next_cursor }),
     };
     const caller = callerOf(client);

@@ -260,7 +260,14 @@ describe('the tools', () => {
       ['wait_for_message', 'agent_id', {}],
       ['join_meeting', 'instance_id', { meeting_id, agent_id: 'anna' }],
     ] as const)
-      assert.match(await all.refused(tool, { [field]: '..', ...more }), /cannot be "\.\."\. Correct the fields/);
+      assert.match(
+        await all.refused(tool, { [field]: '..', ...more }),
+        new RegExp(`^invalid_fields: ${field} cannot be "\\.\\."\\. Correct the fields`),
+      );
+    assert.match(
+      await all.refused('send_message', { meeting_id, content: 'x', idempotency_key: 'é' }),
+      /^invalid_fields: idempotency_key must be a text of/,
+    );
 
     const agent_id = service.name('taken');
     await all.done('join_meeting', { meeting_id, agent_id });
@@ -333,6 +340,27 @@ describe('what a key permits', () => {
     await guest.done('reply', { meeting_id, message_id: sent.message_id, content: 'Hello', from_agent: 'guest' });
     assert.equal((await historyOf(service, meeting_id)).at(-1)?.from_agent, 'guest');
 
+    const content = 'x'.repeat(40_000);
+    await service.send(meeting_id, { content });
+    type Parts = { messages: { message_id: string; part: { text: string; chars: number } }[] };
+    let { messages: parts } = await guest.done<Parts>('wait_for_message', { agent_id: 'guest' });
+    let [text, chars] = ['', 1];
+    for (;;) {
+      const [{ message_id: rest_of, part } = assert.fail('no part')] = parts;
+      [text, chars] = [text + part.text, part.chars];
+      if (text.length >= chars) break;
+      const rest = { agent_id: 'guest', rest_of, from_char: text.length };
+      ({ messages: parts } = await guest.done<Parts>('wait_for_message', rest));
+    }
+    assert.deepEqual(JSON.parse(text), { content });
+    const unseen = await service.send(service.name('unseen'), { content });
+    const of_others = { agent_id: 'guest', rest_of: unseen.message_id };
+    assert.match(await guest.refused('wait_for_message', of_others), /^message_does_not_exist/);
+    assert.match(
+      await guest.refused('wait_for_message', { agent_id: 'guest', from_char: 1 }),
+      /^invalid_fields: from_char/,
+    );
+
     const elsewhere = service.name('elsewhere');
     assert.match(await guest.refused('join_meeting', { meeting_id: elsewhere, agent_id: 'guest' }), /^not_permitted/);
     const own = { meeting_id, agent_id: 'guest', instance_id: 'another' };
@@ -349,8 +377,15 @@ describe('what a key permits', () => {
     await client.done('join_meeting', { meeting_id, agent_id });
     await client.refused('join_meeting', { meeting_id: '.', agent_id });
     type Entry = { action: string; target_id: string; outcome: string; address: string; principal: string };
-    const { data } = (await service.get<Page<Entry>>('/api/v1/audit/?limit=20')).body;
-    const of_key = data.filter(({ principal }) => principal === key_id);
+    // The entry of a refusal is written after the response.
+    const of_key = await until(
+      'the entry of the refusal',
+      async () => {
+        const { data } = (await service.get<Page<Entry>>('/api/v1/audit/?limit=20')).body;
+        return data.filter(({ principal }) => principal === key_id);
+      },
+      (entries) => entries.some(({ outcome }) => outcome === 'refused'),
+    );
     assert.deepEqual(
       of_key.map(({ action, target_id, outcome, address }) => [action, target_id, outcome, address]).toReversed(),
       [

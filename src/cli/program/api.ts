@@ -61,7 +61,9 @@ export function clientFor({ url, apiKey }: Pick<ApiOptions, 'url' | 'apiKey'>): 
   try {
     return new ConvokeClient({ base_url: url, api_key: apiKey });
   } catch (error) {
-    const why = (error as Error).message.replace('base_url', '--url (or CONVOKE_URL)');
+    const why = (error as Error).message
+      .replace('base_url', '--url (or CONVOKE_URL)')
+      .replace(/^api_key/, '--api-key (or CONVOKE_API_KEY)');
     throw new CommandFailure(EXIT.usage, why);
   }
 }

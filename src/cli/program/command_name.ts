@@ -1,6 +1,7 @@
 import { readFileSync, realpathSync } from 'node:fs';
 import { delimiter, dirname, join, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { quoted } from './shell_words.ts';
 
 /** The directory of this program's package.json: a clone, or an installed package. */
 const ROOT = rootOf(dirname(fileURLToPath(import.meta.url)));
@@ -13,12 +14,17 @@ let name: string | null = null;
  * stranger's package of that name.
  */
 export function commandName(): string {
-  return (name ??= isOnPath() ? 'convoke' : isFoundByNpx() ? 'npx convoke' : programPath());
+  return (name ??= isOnPath() ? 'convoke' : isFoundByNpx() ? 'npx convoke' : quoted(programPath()));
 }
 
 /** `convoke COMMAND` as the user must type it here, for texts that the program prints. */
 export function typed(command: string): string {
   return `${commandName()} ${command}`;
+}
+
+/** A text from elsewhere, such as the service, with its commands in backquotes as the user must type them here. */
+export function withTypedCommands(text: string): string {
+  return text.replaceAll(/`convoke (?=[a-z])/g, () => `\`${commandName()} `);
 }
 
 /** Like `typed`, for a line of an example. The line may set variables before the command, or pipe something into it. */

@@ -1,3 +1,4 @@
+import { statfsSync } from 'node:fs';
 import { access, mkdir, stat } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { DATABASE_FILE, KEY_FILE } from '../../domain/data_directory.ts';
@@ -43,4 +44,15 @@ export async function nearestThatExists(directory: string): Promise<string> {
     );
     if (exists || dirname(at) === at) return at;
   }
+}
+
+/** A disk with less free space counts as full. A start writes less. */
+const FREE_BYTES_MIN = 1 << 20;
+
+/** Whether an error of the storage says that the disk is full. On a full disk SQLite may say only that I/O failed. */
+export function isDiskFull(code: string, directory: string): boolean {
+  if (code === 'ENOSPC' || code === 'SQLITE_FULL') return true;
+  if (code !== 'SQLITE_IOERR') return false;
+  const { bavail, bsize } = statfsSync(directory);
+  return bavail * bsize < FREE_BYTES_MIN;
 }

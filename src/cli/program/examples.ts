@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { typedExample } from './command_name.ts';
+import { typedExample, withTypedCommands } from './command_name.ts';
 
 /**
  * Adds examples to the help of a command.
@@ -8,6 +8,6 @@ import { typedExample } from './command_name.ts';
  */
 export function withExamples(command: Command, examples: Record<string, string>): Command {
   const lines = (): string[] =>
-    Object.entries(examples).map(([line, what]) => `  $ ${typedExample(line)}\n      ${what}`);
+    Object.entries(examples).map(([line, what]) => `  $ ${typedExample(line)}\n      ${withTypedCommands(what)}`);
   return command.addHelpText('after', () => `\nExamples:\n${lines().join('\n')}`);
 }

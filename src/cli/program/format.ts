@@ -5,6 +5,7 @@ import { adviceFor } from '../../domain/advice.ts';
 import { isForEverybody } from '../../domain/agents_to_notify.ts';
 import { OUTCOMES } from '../../domain/outcome.ts';
 import { typed } from './command_name.ts';
+import { lastArgument } from './shell_words.ts';
 
 type Style = Parameters<typeof styleText>[0];
 
@@ -17,7 +18,6 @@ export const STATE_STYLES: Record<Delivery['state'], Style> = {
   cancelled: 'dim',
 };
 
-/** A service of a later version may have words that this command does not know: they are shown as they are. */
 const REASONS: Record<Exclude<NonNullable<Delivery['reason']>, 'exhausted'>, string> = {
   not_200: 'the receiver responded with a 2xx status that is not 200',
   gone: 'the receiver responded 410 and wants no more pushes',
@@ -46,7 +46,8 @@ export function stateInWords({ state, reason, waiting_for, attempt_count }: Deli
   return waiting_for === null ? state : `${state}: ${inWords(WAITS, waiting_for)}`;
 }
 
-function inWords<Word extends string>(words: Readonly<Partial<Record<Word, string>>>, word: Word): string {
+/** The words for a word of the API; the word itself when this command does not know it. */
+export function inWords<Word extends string>(words: Readonly<Partial<Record<Word, string>>>, word: Word): string {
   return words[word] ?? word;
 }
 
@@ -79,14 +80,14 @@ type Ended = Pick<Attempt, 'outcome' | 'status_code' | 'detail'>;
 export function adviceInWords(delivery: DeliveryWithAttempts): string {
   const { delivery_id, instance_id, meeting_id, state, reason, waiting_for } = delivery;
   if (reason === 'hop_limit' || reason === 'pair_limit')
-    return `${typed(`deliveries retry ${delivery_id}`)} lets it through; ${typed(`meetings limit ${quoted(meeting_id)}`)} shows the limits`;
+    return `${typed(`deliveries retry ${delivery_id}`)} lets it through; ${typed(`meetings limit ${lastArgument(meeting_id)}`)} shows the limits`;
   if (reason === 'superseded' || reason === 'max_age')
-    return `${typed(`deliveries retry ${delivery_id}`)} pushes it all the same; ${typed(`meetings show ${quoted(meeting_id)}`)} shows the rules`;
+    return `${typed(`deliveries retry ${delivery_id}`)} pushes it all the same; ${typed(`meetings show ${lastArgument(meeting_id)}`)} shows the rules`;
   if (state === 'delivered' || state === 'cancelled') return '';
-  if (waiting_for === 'switched_off') return `${typed(`instances enable ${quoted(instance_id)}`)} lets it go on`;
-  if (waiting_for === 'paused') return `${typed(`meetings resume ${quoted(meeting_id)}`)} lets it go on`;
+  if (waiting_for === 'switched_off') return `${typed(`instances enable ${lastArgument(instance_id)}`)} lets it go on`;
+  if (waiting_for === 'paused') return `${typed(`meetings resume ${lastArgument(meeting_id)}`)} lets it go on`;
   if (waiting_for === 'turn') return '';
-  const shown = typed(`instances show ${quoted(instance_id)}`);
+  const shown = typed(`instances show ${lastArgument(instance_id)}`);
   if (waiting_for === 'connection') return `${shown} says since when its machine is away`;
   const failed = delivery.attempts.findLast(({ outcome }) => outcome !== 'ok');
   const cause = failed === undefined || !(failed.outcome in OUTCOMES) ? '' : `${adviceFor(failed)}\n`;
@@ -143,9 +144,4 @@ export function listInWords(items: readonly string[]): string {
 /** Whom a message is for. */
 export function receiversInWords(target_agents: readonly string[] | null): string {
   return isForEverybody(target_agents) ? 'everybody' : listInWords(target_agents);
-}
-
-/** The id in quotes, if a shell needs them. */
-export function quoted(id: string): string {
-  return /^[\w.:@/+-]+$/.test(id) ? id : `'${id.replaceAll("'", "'\\''")}'`;
 }

@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { pino, type Logger } from 'pino';
 import type { Config } from '../../config/config.ts';
+import { escaped } from './terminal.ts';
 
 const STDERR = 2;
 
@@ -38,16 +39,18 @@ export function jsonLog({ log_level }: Pick<Config, 'log_level'>, dest: number |
   };
 }
 
-/** Lines for people. */
-export async function prettyLog({ log_level }: Pick<Config, 'log_level'>): Promise<Log> {
-  const { default: pretty } = await import('pino-pretty');
+/** Lines for people. @param dest a file, or the number of an open file */
+export async function prettyLog(
+  { log_level }: Pick<Config, 'log_level'>,
+  dest: number | string = STDERR,
+): Promise<Log> {
+  const { prettyFactory } = await import('pino-pretty');
   const colorize = process.stderr.isTTY && !process.env['NO_COLOR'];
-  const destination = pretty({
-    destination: STDERR,
-    sync: true,
-    colorize,
-    translateTime: 'SYS:HH:MM:ss.l',
-    singleLine: true,
-  });
+  const pretty = prettyFactory({ colorize, translateTime: 'SYS:HH:MM:ss.l', singleLine: true });
+  const lines = pino.destination({ dest, sync: true, maxLength: WAITING_BYTES_MAX });
+  // A full disk stops only the log. Each later line also tries to write the lines that wait.
+  lines.on('error', () => {});
+  // The fields of a line are JSON. Others chose the ids in it.
+  const destination = { write: (line: string) => void lines.write(escaped(pretty(line) ?? '')) };
   return { log: pino({ level: log_level, base: null }, destination), written: async () => {} };
 }

@@ -5,6 +5,7 @@ import { ID_CHARS_MAX } from '../../domain/id.ts';
 import { nearestName } from '../../domain/nearest.ts';
 import { VERSION } from '../../version.ts';
 import { failureOf } from './api.ts';
+import { commandFirst } from './command_first.ts';
 import { auditCommand } from './commands/audit.ts';
 import { backupCommand } from './commands/backup.ts';
 import { compactCommand } from './commands/compact.ts';
@@ -32,7 +33,7 @@ import { statusCommand } from './commands/status.ts';
 import { note, watchOutput } from './terminal.ts';
 import { traceCommand } from './commands/trace.ts';
 import { webhookTestCommand } from './commands/webhook_test.ts';
-import { typed, typedExample } from './command_name.ts';
+import { typed, typedExample, withTypedCommands } from './command_name.ts';
 
 const EXIT_CODES = `
 Exit codes:
@@ -59,7 +60,8 @@ export async function main(): Promise<void> {
   watchOutput();
   dropEmptyVariables();
   try {
-    await program().parseAsync();
+    const root = program();
+    await root.parseAsync(commandFirst(root, process.argv.slice(2)), { from: 'user' });
   } catch (error) {
     process.exitCode = endOf(error);
   }
@@ -143,7 +145,7 @@ function refuseUnknown(group: Command): void {
 
 /** Commander shows the default of an option, but not whether the option is required. */
 function describeOption(option: Option): string {
-  const description = new Help().optionDescription(option);
+  const description = withTypedCommands(new Help().optionDescription(option));
   return option.mandatory ? `${description} (required)` : description;
 }
 
@@ -161,7 +163,7 @@ function endOf(error: unknown): number {
   if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.ok : EXIT.usage;
   const failure = error instanceof ConvokeError ? failureOf(error) : error;
   if (failure instanceof CommandFailure) {
-    note(`convoke: ${failure.message}`);
+    note(`convoke: ${withTypedCommands(failure.message)}`);
     return failure.exit_code;
   }
   // The SDK refuses an id that cannot be part of a path, such as ".", before it sends anything.
@@ -169,6 +171,6 @@ function endOf(error: unknown): number {
     note(`convoke: ${failure.message}`);
     return EXIT.usage;
   }
-  note(`convoke: ${failure instanceof Error ? failure.message : String(failure)}`);
+  note(`convoke: ${withTypedCommands(failure instanceof Error ? failure.message : String(failure))}`);
   return EXIT.failed;
 }

@@ -9,10 +9,11 @@ import { ConfigError, readConfig } from '../../config/read_config.ts';
 import { SETTINGS } from '../../config/settings.ts';
 import type { KeysOfFile } from '../../offline.ts';
 import { apiKeyOption, clientFor, DEFAULT_URL } from './api.ts';
-import { dataFile, makeDirectory } from './data_directory.ts';
+import { dataFile, isDiskFull, makeDirectory } from './data_directory.ts';
 import { CommandFailure, EXIT } from './exit.ts';
+import { goPastProxy } from './past_proxy.ts';
 import { isSystemError } from './system_error.ts';
-import { quoted } from './format.ts';
+import { quoted } from './shell_words.ts';
 import { note } from './terminal.ts';
 
 /** The options of these commands. */
@@ -114,6 +115,7 @@ async function onFile<T>(
   if (!is_given) note(config.database_url === null ? `in the file ${file}` : 'in the database of CONVOKE_DATABASE_URL');
   await makeDirectory(data);
   const keys = await openFile(config, file);
+  goPastProxy(keys.url);
   try {
     return await use(new ConvokeClient({ base_url: keys.url, api_key: keys.token }));
   } finally {
@@ -143,6 +145,8 @@ export async function assertThere(
 export function failureOfFile(error: unknown, file: string): unknown {
   if (!isSystemError(error)) return error;
   if (error.code === 'SQLITE_BUSY') return inUse(file);
+  if (isDiskFull(error.code, dirname(file)))
+    return new CommandFailure(EXIT.failed, `the disk of ${dirname(file)} is full; make room, and run this again`);
   const is_refused =
     error.code === 'SQLITE_CANTOPEN' ||
     error.code === 'SQLITE_READONLY' ||
@@ -184,6 +188,10 @@ async function openFile(config: Config, file: string): Promise<KeysOfFile> {
     if (config.database_url === null) assertNoFormerLog(file);
     return await openKeys(config, { log: pino({ level: 'silent' }) });
   } catch (error) {
+    if (isSystemError(error) && (error.code === 'SQLITE_NOTADB' || error.code === 'SQLITE_CORRUPT')) {
+      const what = `${file} is not a data file of Convoke, or is damaged`;
+      throw new CommandFailure(EXIT.failed, `${what}; restore it, or give another directory with --data`);
+    }
     throw failureOfFile(error, file);
   }
 }

@@ -21,8 +21,9 @@ export function goOnUnread(): void {
 export function watchOutput(): void {
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
     if (goes_on_unread) return;
-    // `convoke deliveries | head` closes the pipe early; that is no failure.
-    if (error.code === 'EPIPE') process.exit(EXIT.ok);
+    // `convoke deliveries | head` closes the pipe early; that is no failure. But a failure that `doctor` found keeps
+    // its exit code.
+    if (error.code === 'EPIPE') process.exit(process.exitCode ?? EXIT.ok);
     note(`convoke: the output could not be written whole: ${error.message}`);
     process.exit(EXIT.failed);
   });
@@ -37,33 +38,57 @@ export function isTerminal(): boolean {
 
 /** Writes a line to stdout. */
 export function print(line = ''): void {
+  removeProgress();
   process.stdout.write(`${line}\n`);
 }
 
 /** Writes a value to stdout for programs; with `indent` 0 on one line. */
 export function printJson(value: unknown, indent = 2): void {
-  print(jsonOf(value, indent));
+  if (!Array.isArray(value) || value.length === 0 || indent === 0) return print(jsonOf(value, indent));
+  // Item by item: the text of a million deliveries is longer than a string can be.
+  const margin = ' '.repeat(indent);
+  value.forEach((item: unknown, i) => {
+    const text = margin + jsonOf(item, indent).replaceAll('\n', `\n${margin}`);
+    print(`${i === 0 ? '[\n' : ''}${text}${i === value.length - 1 ? '\n]' : ','}`);
+  });
+}
+
+/** A value as JSON, with escapes. */
+export function jsonOf(value: unknown, indent = 2): string {
+  return escaped(JSON.stringify(value, null, indent));
 }
 
 /**
- * JSON with escapes for three kinds of characters: those that a terminal would obey, that reverse the text, or that are
- * invisible.
+ * The same JSON with escapes for three kinds of characters: those that a terminal would obey, that reverse the text, or
+ * that are invisible.
  */
-export function jsonOf(value: unknown, indent = 2): string {
-  return JSON.stringify(value, null, indent).replaceAll(
+export function escaped(json: string): string {
+  return json.replaceAll(
     /[\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g,
     (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
   );
 }
 
-/** Writes a line for people to stderr; the result goes to stdout. */
+/** Writes a line for people to stderr; the result goes to stdout. A sign replaces each invisible character. */
 export function note(line: string): void {
-  process.stderr.write(`${line}\n`);
+  const text = line.replaceAll(UNSEEN, (character) => (character === '\n' ? character : '\ufffd'));
+  removeProgress();
+  process.stderr.write(`${text}\n`);
 }
 
-/** Shows progress on one line, which the next text overwrites; prints nothing when stderr is not a terminal. */
+let is_progress_shown = false;
+
+/** Shows progress on one line, which goes away before the next text; prints nothing when stderr is not a terminal. */
 export function noteProgress(text: string): void {
-  if (process.stderr.isTTY) process.stderr.write(`\r${text}\u001b[K\r`);
+  if (!process.stderr.isTTY) return;
+  is_progress_shown = true;
+  process.stderr.write(`\r${text}\u001b[K\r`);
+}
+
+function removeProgress(): void {
+  if (!is_progress_shown) return;
+  is_progress_shown = false;
+  process.stderr.write('\u001b[K');
 }
 
 /** Adds colours only on a terminal, and only when NO_COLOR does not forbid them. */
@@ -109,7 +134,9 @@ export interface Column<Row> {
  * Prints rows under titles. Columns are as wide as their texts. If the terminal is too narrow, some columns are cut.
  */
 export function printTable<Row>(rows: readonly Row[], columns: readonly Column<Row>[]): void {
-  tableOf(rows, columns, isTerminal() ? process.stdout.columns : Infinity).forEach((line) => print(line));
+  // A terminal that does not know its width says that it has no columns.
+  const width_max = isTerminal() ? process.stdout.columns || Infinity : Infinity;
+  tableOf(rows, columns, width_max).forEach((line) => print(line));
 }
 
 /** The lines of a table for a terminal with this many columns. */
@@ -117,7 +144,7 @@ export function tableOf<Row>(rows: readonly Row[], columns: readonly Column<Row>
   const cells = rows.map((row) => columns.map((column) => plain(column.text(row))));
   // A call with an argument for each row would fail from some 120,000 rows on.
   const widths = columns.map(({ title }, i) =>
-    cells.reduce((width, line) => Math.max(width, widthOf(charsOf(line[i]!))), title.length),
+    cells.reduce((width, line) => Math.max(width, widthOfText(line[i]!)), title.length),
   );
   narrow(widths, columns, width_max);
   const titles = styled('dim', joined(columns.map(({ title }, i) => fit(title, widths[i]!))));
@@ -152,6 +179,7 @@ function narrow(widths: number[], columns: readonly Column<never>[], width_max: 
 
 /** Cuts or fills a text, so that it takes this many columns of the terminal. */
 function fit(text: string, width: number): string {
+  if (IS_NARROW.test(text)) return text.length > width ? `${text.slice(0, width - 1)}…` : text.padEnd(width);
   const chars = charsOf(text);
   const end = widthOf(chars) > width ? '…' : '';
   let free = width - end.length;
@@ -182,6 +210,13 @@ function charsOf(text: string): string[] {
  */
 const WIDE =
   /^(?:[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\ua960-\ua97f\uac00-\ud7a3\uf900-\ufaff\ufe10-\ufe1f\ufe30-\ufe6f\uff01-\uff60\uffe0-\uffe6\u{16fe0}-\u{18dff}\u{1aff0}-\u{1b2ff}\u{1f200}-\u{1f265}\u{20000}-\u{3fffd}]|\p{Emoji_Presentation}|.\ufe0f)/u;
+
+/** A text in which each letter takes one column. The segmenter would take 60 ms for such a text of 256 KiB. */
+const IS_NARROW = /^[\x20-\x7e]*$/;
+
+function widthOfText(text: string): number {
+  return IS_NARROW.test(text) ? text.length : widthOf(charsOf(text));
+}
 
 function widthOf(chars: readonly string[]): number {
   return chars.reduce((sum, char) => sum + (WIDE.test(char) ? 2 : 1), 0);

@@ -62,8 +62,8 @@ export class NextMessages {
   #forgetting = false;
 
   /**
-   * The message after a position. The caller must have the right to read the meeting, because the message may be from
-   * another caller's read.
+   * The message after a position. The caller must have the right to read the meeting, because another caller may have
+   * read the message.
    *
    * @param after a seq
    * @throws ConvokeError when the service refuses the call

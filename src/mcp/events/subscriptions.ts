@@ -1,6 +1,6 @@
 /** Webhook subscriptions: each is an instance with a lease, in one meeting. */
 import { hash } from 'node:crypto';
-import { ConvokeError } from '@convoke/sdk';
+import { ConvokeError, type Membership } from '@convoke/sdk';
 import { ProtocolError, ProtocolErrorCode } from '@modelcontextprotocol/server';
 import { LEASE_S } from '../../domain/instance.ts';
 import type { Outcome } from '../../domain/outcome.ts';
@@ -72,12 +72,11 @@ async function register(
     },
     { signal },
   );
-  try {
-    await client.joinMeeting({ instance_id: id, meeting_id, agent_ids }, { signal });
-  } catch (error) {
+  const joining = client.joinMeeting({ instance_id: id, meeting_id, agent_ids }, { signal });
+  const membership = await joining.catch(async (error: unknown) => {
     if (before === null) await client.deleteInstance(id);
     throw error;
-  }
+  });
   const about = { resultType: 'complete', id, refreshBefore: registered.lease_until };
   if (before === null) {
     // Earlier messages are not sent: events/poll has them.
@@ -86,23 +85,31 @@ async function register(
   const { health, last_success_at, pending_deliveries } = before;
   return {
     ...about,
-    // Leaves the cursor of the client as it is while a delivery is pending, and after one that failed: a later cursor
-    // could skip a message.
-    cursor: pending_deliveries > 0 || (await mayHaveLost(caller, id, meeting_id, cursor)) ? cursor : String(last_seq),
+    // Leaves the cursor of the client as it is while a delivery is pending, and after a message that was not delivered:
+    // a later cursor could skip this message.
+    cursor: pending_deliveries > 0 || (await mayHaveLost(caller, membership, cursor)) ? cursor : String(last_seq),
     truncated: false,
     deliveryStatus: { active: health !== 'down', lastDeliveryAt: last_success_at, lastError: lastError(before) },
   };
 }
 
-/** Whether an event after the cursor of the client may have failed, or was cancelled, so that only a poll has it. */
+/**
+ * Whether there may be an event after the cursor of the client that only a poll returns: its delivery failed or was
+ * cancelled, or the event had no delivery, because the instance was switched off or out of the meeting.
+ */
 async function mayHaveLost(
   { client, signal }: Caller,
-  instance_id: string,
-  meeting_id: string,
+  { instance_id, meeting_id, joined_at }: Membership,
   cursor: string | null,
 ): Promise<boolean> {
   if (cursor === null) return false;
-  const keys = { instance_id, meeting_id, after_seq: Number(cursor) };
+  const after_seq = Number(cursor);
+  const [next] = (await client.listMessages(meeting_id, { after_seq, limit: 1 }, { signal })).data;
+  if (next === undefined) return false;
+  if (Date.parse(next.accepted_at) < Date.parse(joined_at)) return true;
+  const { missed } = await client.recover(instance_id, { since: next.accepted_at, dry_run: true }, { signal });
+  if (missed === undefined || missed.messages > 0 || missed.at_least) return true;
+  const keys = { instance_id, meeting_id, after_seq };
   const found = await Promise.all(
     (['failed', 'cancelled'] as const).map((state) => client.listDeliveries({ ...keys, state, limit: 1 }, { signal })),
   );

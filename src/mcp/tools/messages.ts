@@ -2,10 +2,10 @@ import Type from 'typebox';
 import { hash } from 'node:crypto';
 import { agentId, expected, MeetingId } from '../../http/schemas/fields.ts';
 import { ListMessagesQuery } from '../../http/schemas/messages.ts';
-import { SendHeaders, SendMessageBody, SentMessageSchema } from '../../http/schemas/sends.ts';
+import { SendMessageBody, SendMessagesItem, SentMessageSchema } from '../../http/schemas/sends.ts';
 import type { Caller } from '../caller.ts';
 import { exactly } from '../exact_messages.ts';
-import { fitting, MESSAGE_CHARS_MAX, NOTICE, PageOfQuotedMessages, quoted } from '../quoted_messages.ts';
+import { fitting, fromChar, NOTICE, PageOfQuotedMessages, quoted } from '../quoted_messages.ts';
 import { toolOf } from './tool.ts';
 
 const PAGE = { default: 20, max: 100 };
@@ -23,6 +23,7 @@ const FromAgent = Type.Optional(
 );
 
 const { target_agents, in_reply_to, expires_in_s } = SendMessageBody.properties;
+const { idempotency_key } = SendMessagesItem.properties;
 
 export const readMessages = toolOf({
   name: 'read_messages',
@@ -44,13 +45,7 @@ export const readMessages = toolOf({
           ...expected(`must be a whole number from 1 to ${PAGE.max}`),
         }),
       ),
-      from_char: Type.Optional(
-        Type.Integer({
-          minimum: 0,
-          description: `For a message that is longer than ${MESSAGE_CHARS_MAX} characters: where its part begins. With after_seq = its seq - 1 and limit = 1.`,
-          ...expected('must be a whole number, 0 or more'),
-        }),
-      ),
+      from_char: fromChar('after_seq = its seq - 1 and limit = 1'),
     },
     { additionalProperties: false },
   ),
@@ -86,7 +81,7 @@ export const sendMessage = toolOf({
       from_agent: FromAgent,
       target_agents,
       expires_in_s,
-      idempotency_key: SendHeaders.properties['idempotency-key'],
+      idempotency_key,
     },
     { additionalProperties: false },
   ),

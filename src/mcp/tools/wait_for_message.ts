@@ -3,9 +3,10 @@ import { setTimeout } from 'node:timers/promises';
 import { ConvokeError, type Pulled, type PulledPush } from '@convoke/sdk';
 import Type from 'typebox';
 import { askedOf } from '../../delivery/runtimes/asked.ts';
-import { agentIds, expected, MeetingId } from '../../http/schemas/fields.ts';
+import { invalidField, Problem } from '../../domain/problem.ts';
+import { agentIds, expected, madeId, MeetingId } from '../../http/schemas/fields.ts';
 import type { Caller } from '../caller.ts';
-import { Notice, NOTICE, quoted, QuotedMessageSchema } from '../quoted_messages.ts';
+import { fromChar, Notice, NOTICE, quoted, QuotedMessageSchema } from '../quoted_messages.ts';
 import { AgentId, OwnInstanceId } from './meetings.ts';
 import { toolOf } from './tool.ts';
 
@@ -38,6 +39,10 @@ export const waitForMessage = toolOf({
           ...expected(`must be a whole number from 0 to ${WAIT_S.max}`),
         }),
       ),
+      rest_of: Type.Optional(
+        madeId('To read on in a message that came as a part: its message_id. Then the tool does not wait.'),
+      ),
+      from_char: fromChar('rest_of'),
     },
     { additionalProperties: false },
   ),
@@ -63,11 +68,14 @@ export const waitForMessage = toolOf({
       { description: 'Empty when nothing was said in that time: call the tool again.' },
     ),
   }),
-  async run(caller, { wait_s = WAIT_S.default, ...who }) {
+  async run(caller, { wait_s = WAIT_S.default, rest_of, from_char, ...who }) {
     const instance_id = await caller.instanceOf(who);
+    if (rest_of !== undefined)
+      return { notice: NOTICE, messages: [await restOf(caller, instance_id, rest_of, from_char)] };
+    if (from_char !== undefined) throw invalidField('from_char', 'goes with rest_of');
     const pushes = await pushesOf(caller, instance_id, wait_s);
     if (pushes.length > 0) caller.onAnswered((was_written) => settle(caller, instance_id, pushes, was_written));
-    return { notice: NOTICE, messages: pushes.map(wireWaitedFor) };
+    return { notice: NOTICE, messages: pushes.map((push) => wireWaitedFor(push)) };
   },
 });
 
@@ -97,6 +105,22 @@ async function pushesOf({ client, signal }: Caller, instance_id: string, wait_s:
 }
 
 /**
+ * A message that the instance got, from a place in its text on. A key without the scope `read`, such as that of an
+ * invite, has no other way to the rest of a long message.
+ */
+async function restOf(
+  { client, signal }: Caller,
+  instance_id: string,
+  message_id: string,
+  from_char: number | undefined,
+) {
+  const { data } = await client.listDeliveries({ message_id, instance_id, limit: 1 }, { signal });
+  const [delivery] = data;
+  if (delivery === undefined) throw new Problem('message_does_not_exist', 'You got no such message lately.');
+  return wireWaitedFor(await client.getDeliveryPush(delivery.delivery_id, { signal }), from_char);
+}
+
+/**
  * Reports how the pushes ended. When the messages were written to the client, their deliveries count as delivered. When
  * the client was gone, they are pushed again soon. When this process ends before the report, they are pushed again after
  * their deadline.
@@ -112,7 +136,7 @@ function settle(
   client.pullOnce(instance_id, { results, max: 0, wait_s: 0 }).catch(onUnsettled);
 }
 
-function wireWaitedFor({ body, headers }: PulledPush) {
+function wireWaitedFor({ body, headers }: Pick<PulledPush, 'body' | 'headers'>, from_char?: number) {
   const { meeting_id, message_id, seq, agents, from_agent, in_reply_to, missed, message } = askedOf(body, headers, []);
   return {
     meeting_id,
@@ -122,6 +146,6 @@ function wireWaitedFor({ body, headers }: PulledPush) {
     ...(from_agent !== null && { from_agent }),
     ...(in_reply_to !== null && { in_reply_to }),
     ...(missed > 0 && { missed }),
-    ...quoted({ message }),
+    ...quoted({ message }, from_char),
   };
 }

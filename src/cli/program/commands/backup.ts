@@ -7,7 +7,7 @@ import { randomBytes } from 'node:crypto';
 import { access, link, open, readdir, rename, rm } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import type { BackupProgress, ConvokeClient } from '@convoke/sdk';
-import { variableOf } from '../../../config/settings.ts';
+import { fileVariableOf, variableOf } from '../../../config/settings.ts';
 import type { CopyFacts } from '../../../store/sqlite/file/copy.ts';
 import { dataFile, keyFile } from '../data_directory.ts';
 import { withExamples } from '../examples.ts';
@@ -23,7 +23,8 @@ import {
 } from '../service_or_file.ts';
 import { isSystemError } from '../system_error.ts';
 import { note, noteProgress, print, printJson } from '../terminal.ts';
-import { bytesInWords, counted, quoted } from '../format.ts';
+import { bytesInWords, counted } from '../format.ts';
+import { quoted } from '../shell_words.ts';
 
 /** The end of the name of a copy that is not complete. */
 const PART = /\.\d+-[\da-f]{8}\.part$/;
@@ -71,12 +72,14 @@ async function backUp(file: string, options: ServiceOrFileOptions, command: Comm
  * backup.
  */
 function refusePostgres({ url }: ServiceOrFileOptions, command: Command): void {
-  const database_url = process.env['CONVOKE_DATABASE_URL'] ?? '';
-  if (database_url === '' || url !== undefined || isGivenDirectory(command)) return;
+  const is_in_file = Boolean(process.env[fileVariableOf('database_url')]);
+  const is_postgres = is_in_file || Boolean(process.env[variableOf('database_url')]);
+  if (!is_postgres || url !== undefined || isGivenDirectory(command)) return;
+  const address = is_in_file ? '$(cat "$CONVOKE_DATABASE_URL_FILE")' : '$CONVOKE_DATABASE_URL';
   throw new CommandFailure(
     EXIT.usage,
     `the data is in PostgreSQL (CONVOKE_DATABASE_URL), which has its own tools: ` +
-      'pg_dump --format=custom --file=convoke.dump "$CONVOKE_DATABASE_URL"',
+      `pg_dump --format=custom --file=convoke.dump "${address}"`,
   );
 }
 

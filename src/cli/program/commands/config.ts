@@ -1,5 +1,5 @@
 import { Command } from 'commander';
-import { flagOf, type SettingName, settingNames, variableOf } from '../../../config/settings.ts';
+import { fileVariableOf, flagOf, type SettingName, settingNames, variableOf } from '../../../config/settings.ts';
 import type { Source } from '../../../config/read_config.ts';
 import { withExamples } from '../examples.ts';
 import { settingsOf, withSettings } from '../settings.ts';
@@ -34,5 +34,5 @@ export function configCommand(): Command {
 }
 
 function originOf(name: SettingName, from: Source['from']): string {
-  return { default: 'default', environment: variableOf(name), flag: flagOf(name) }[from];
+  return { default: 'default', environment: variableOf(name), file: fileVariableOf(name), flag: flagOf(name) }[from];
 }

@@ -24,7 +24,7 @@ import {
 import { withExamples } from '../examples.ts';
 import { CommandFailure, EXIT } from '../exit.ts';
 import { typed } from '../command_name.ts';
-import { note, plain, print, printFields, printJson, printTable } from '../terminal.ts';
+import { escaped, note, plain, print, printFields, printJson, printTable } from '../terminal.ts';
 import { adviceInWords, ago, attemptInWords, causeInWords, counted, STATE_STYLES, stateInWords } from '../format.ts';
 
 export function deliveriesCommand(): Command {
@@ -125,7 +125,9 @@ function showCommand(): Command {
 
 function printPush(push: DeliveryPush, { json }: ApiOptions): void {
   if (json) return printJson(push);
-  const command = curlOf(push);
+  const { url, body } = push;
+  // As they are, a terminal would obey some characters of them.
+  const command = curlOf({ ...push, url: url && new URL(url).href, body: escaped(body) });
   if (command === null) {
     const why =
       push.runtime === null ? 'its instance has no address' : `its runtime ${push.runtime} gets another shape`;
@@ -156,7 +158,7 @@ function printDelivery(delivery: DeliveryWithAttempts): void {
     if (attempt.response_excerpt !== '') print(`     the receiver said: ${plain(attempt.response_excerpt)}`);
   }
   const advice = adviceInWords(delivery);
-  if (advice !== '') print(`\n${advice}`);
+  if (advice !== '') print(`\n${advice.split('\n').map(plain).join('\n')}`);
 }
 
 function retryCommand(): Command {

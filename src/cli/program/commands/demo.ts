@@ -12,6 +12,7 @@ import { Conversation, type Question } from '../../../demo/conversation.ts';
 import { OPENING, TURNS } from '../../../demo/script.ts';
 import { clientFor, DEFAULT_URL } from '../api.ts';
 import { CommandFailure, EXIT } from '../exit.ts';
+import { goPastProxy } from '../past_proxy.ts';
 import { goOnUnread, plain, print, styled } from '../terminal.ts';
 import { typed } from '../command_name.ts';
 
@@ -48,25 +49,39 @@ export async function demo(
 ): Promise<void> {
   // When `head` in `convoke demo | head` has read enough, the demo must still remove its instances and its directory.
   goOnUnread();
+  const interrupted = interruption();
   try {
-    await show(await findService(url, apiKey, usual_url));
+    await show(await findService(url, apiKey, usual_url), interrupted);
   } catch (error) {
     // The egress policy of the running service may forbid pushes to this machine. Then the demo starts a service of its
     // own.
     const is_refused = error instanceof ConvokeError && error.code === 'webhook_url_not_allowed';
     if (!is_refused || url !== undefined) throw error;
     printStep('service', `another one, because ${usual_url} pushes nothing to this machine`);
-    await show(await startOwn());
+    await show(await startOwn(), interrupted);
   }
 }
 
+/**
+ * Rejects when the user ends the demo, also while it starts: the demo must still remove its directory. A second signal
+ * ends the process.
+ */
+function interruption(): Promise<never> {
+  const { promise, reject } = Promise.withResolvers<never>();
+  const interrupt = () => reject(new CommandFailure(EXIT.failed, 'the demo was interrupted'));
+  process.once('SIGINT', interrupt).once('SIGTERM', interrupt).once('SIGHUP', interrupt);
+  // Nobody may await this promise yet. Without this handler Node would then end the process.
+  promise.catch(() => {});
+  return promise;
+}
+
 /** Holds the conversation on a service, and closes the service if it is our own. */
-async function show(service: Service): Promise<void> {
+async function show(service: Service, interrupted: Promise<never>): Promise<void> {
   const conversation = new ShownConversation(service.client);
   try {
     const where = service.is_own ? 'started for this demo, in a temporary directory' : 'already running';
     printStep('service', `${service.client.base_url} (${where})`);
-    await conversation.hold();
+    await conversation.hold(interrupted);
     const delivered = await conversation.delivered();
     printStep('done', `the service has ${delivered} of ${PUSHES} pushes on record as delivered`);
     if (delivered < PUSHES) throw new CommandFailure(EXIT.failed, 'not every push was delivered');
@@ -105,9 +120,8 @@ class ShownConversation {
     });
   }
 
-  async hold(): Promise<void> {
-    const interrupt = () => this.#over.reject(new CommandFailure(EXIT.failed, 'the demo was interrupted'));
-    process.once('SIGINT', interrupt).once('SIGTERM', interrupt);
+  async hold(interrupted: Promise<never>): Promise<void> {
+    interrupted.catch((error: unknown) => this.#over.reject(error));
     await this.#conversation.gather();
     const sent = await this.#conversation.open('you');
     printStep('send', `#${sent.seq} you to everybody: ${OPENING}`);
@@ -180,7 +194,11 @@ async function findService(url: string | undefined, apiKey: string | undefined, 
 async function startOwn(): Promise<Service> {
   const data = await mkdtemp(join(tmpdir(), 'convoke-demo-'));
   const { config } = readConfig({ flags: { port: '0', data } });
-  const convoke = await createConvoke(config, { log: pino({ level: 'silent' }) });
+  const convoke = await createConvoke(config, { log: pino({ level: 'silent' }) }).catch(async (error: unknown) => {
+    await rm(data, { recursive: true, force: true });
+    throw error;
+  });
+  goPastProxy(convoke.url);
   return {
     client: clientFor({ url: convoke.url }),
     is_own: true,

@@ -8,13 +8,13 @@ import type { Config } from '../../../config/config.ts';
 import { parseAddress } from '../../../domain/address.ts';
 import { isRefusal, parseWebhookUrl } from '../../../domain/webhook_url.ts';
 import { wallNow } from '../../../wall_clock.ts';
-import { clientFor, describeRefusedPort } from '../api.ts';
+import { clientFor, describeRefusedPort, failureOf } from '../api.ts';
 import { CommandFailure, EXIT } from '../exit.ts';
 import { settingsOf } from '../settings.ts';
 import { isSystemError } from '../system_error.ts';
 import { printJson, printTable } from '../terminal.ts';
 import { counted, durationInWords } from '../format.ts';
-import { typed } from '../command_name.ts';
+import { typed, withTypedCommands } from '../command_name.ts';
 import { type Check, ok } from './doctor_check.ts';
 import { checkDatabase, checkDirectory, checkDisk, checkKey, checkLastRun } from './doctor_data.ts';
 
@@ -55,9 +55,14 @@ export async function doctor(options: { url?: string; apiKey?: string; json?: tr
     checks.push(await checkNames(answering, options.apiKey), await checkEgress(config, answering, options.apiKey));
     checks.push(checkClock(answering), ...(await checkLastRun(config)));
   }
-  if (options.json) printJson(checks);
+  const shown = checks.map((each) => ({
+    ...each,
+    detail: withTypedCommands(each.detail),
+    advice: withTypedCommands(each.advice),
+  }));
+  if (options.json) printJson(shown);
   else {
-    printTable(checks, [
+    printTable(shown, [
       { title: '', text: ({ finding }) => finding, style: ({ finding }) => STYLES[finding] },
       { title: 'CHECK', text: ({ check }) => check },
       { title: 'FOUND', text: ({ detail, advice }) => (advice === '' ? detail : `${detail}: ${advice}`) },
@@ -105,9 +110,10 @@ export async function askService(url: string): Promise<RunningService | null> {
       signal: AbortSignal.timeout(ANSWER_MS_MAX),
       redirect: 'manual',
     });
-    const { status, detail, code } = (await answer.json()) as { status?: unknown; detail?: string; code?: string };
+    const { status, detail, type } = (await answer.json()) as { status?: unknown; detail?: string; type?: string };
     const ready = answer.ok && status === 'ready';
-    if (!ready && code === undefined) return null;
+    // Many programs respond with JSON. Only a problem of Convoke has such a type.
+    if (!ready && type?.startsWith('urn:convoke:problem:') !== true) return null;
     return { url, ready, detail: detail ?? '', date_ms: Date.parse(answer.headers.get('date') ?? '') };
   } catch {
     return null;
@@ -172,8 +178,8 @@ async function checkNames(answering: RunningService | null, api_key: string | un
   const check = 'name lookup';
   if (answering === null) return ok(check, 'nothing to look up while no service runs');
   const names = new Set<string>();
-  const client = new ConvokeClient({ base_url: answering.url, api_key, timeout_ms: ANSWER_MS_MAX });
   try {
+    const client = new ConvokeClient({ base_url: answering.url, api_key, timeout_ms: ANSWER_MS_MAX });
     for await (const { webhook_url, transport } of all((start) => client.listInstances({ limit: 500, ...start }))) {
       // Nothing is pushed to the address of a machine that pulls: it is only shown.
       if (transport === 'pull') continue;
@@ -213,8 +219,8 @@ async function checkEgress(
   if (answering === null) return ok(check, 'nothing to check while no service runs');
   const refused: { instance_id: string; message: string }[] = [];
   let instances = 0;
-  const client = new ConvokeClient({ base_url: answering.url, api_key, timeout_ms: ANSWER_MS_MAX });
   try {
+    const client = new ConvokeClient({ base_url: answering.url, api_key, timeout_ms: ANSWER_MS_MAX });
     for await (const instance of all((start) => client.listInstances({ limit: 500, ...start }))) {
       const { instance_id, webhook_url, transport } = instance;
       if (transport === 'pull') continue;
@@ -238,7 +244,8 @@ async function checkEgress(
 
 function notListed(check: string, error: unknown): Check {
   const is_refused = error instanceof ConvokeError && (error.status === 401 || error.status === 403);
-  const advice = is_refused ? 'set CONVOKE_API_KEY to a key with the scope read' : (error as Error).message;
+  const { message } = error instanceof ConvokeError ? failureOf(error) : (error as Error);
+  const advice = is_refused ? 'set CONVOKE_API_KEY to a key with the scope read' : message;
   return { check, finding: 'warn', detail: 'the instances could not be listed', advice };
 }
 

@@ -12,6 +12,7 @@ import type { ClockNote } from '../../../domain/expiry.ts';
 import { readKeyFile } from '../../../store/secrets/key_file.ts';
 import { TIME_NOTED } from '../../../store/sqlite/deliveries.ts';
 import { lookAt } from '../../../store/sqlite/file/reading.ts';
+import { MIGRATIONS } from '../../../store/sqlite/migrations.ts';
 import { StoreError } from '../../../store/store_error.ts';
 import { typed } from '../command_name.ts';
 import { dataFile, keyFile, nearestThatExists } from '../data_directory.ts';
@@ -41,7 +42,7 @@ export async function checkDirectory(config: Config, is_answered: boolean): Prom
     };
   }
   if (exists !== directory) return ok(check, `${directory} is missing and can be created`);
-  const { state, empty_bytes, fault } = await stateOfFile(dataFile(directory));
+  const { state, schema, empty_bytes, fault } = await stateOfFile(dataFile(directory));
   if (state === 'in use' && !is_answered) {
     const detail = `${dataFile(directory)} is in use, and ${config.host}:${config.port} does not respond`;
     return {
@@ -61,11 +62,17 @@ export async function checkDirectory(config: Config, is_answered: boolean): Prom
       advice: 'restore it from a backup, or give another directory with --data',
     };
   }
+  if (schema > MIGRATIONS.length) return isNewer(check, schema, MIGRATIONS.length);
   if (empty_bytes !== null) {
     const detail = `${bytesInWords(empty_bytes)} of the data file are empty, most of it`;
     return { check, finding: 'warn', detail, advice: `\`${typed('compact')}\` makes it smaller` };
   }
   return ok(check, `${directory} is writable; the data file is ${state}`);
+}
+
+function isNewer(check: string, present: number, wanted: number): Check {
+  const detail = `the schema is ${present}, and this Convoke knows up to ${wanted}`;
+  return { check, finding: 'fail', detail, advice: 'start the newer version that made it' };
 }
 
 /** Whether a start now would distrust the clock. Finds nothing while a service has the data file open. */
@@ -96,13 +103,15 @@ async function lastRunOf(file: string): Promise<ClockNote | null> {
 /** Opens the file for reading only. That finds a lock of a running service without disturbing the service. */
 async function stateOfFile(file: string): Promise<{
   state: 'not there yet' | 'not in use' | 'in use' | 'unreadable';
+  /** How many steps of the migrations the file has taken; 0 when that is not known. */
+  schema: number;
   /** The empty bytes of a file that is mostly empty and does not shrink by itself; otherwise null. */
   empty_bytes: number | null;
   /** What else stands against using the file, and what to do. */
   fault: string | null;
 }> {
   const { size } = await stat(file).catch(() => ({ size: 0 }));
-  if (size === 0) return { state: 'not there yet', empty_bytes: null, fault: null };
+  if (size === 0) return { state: 'not there yet', schema: 0, empty_bytes: null, fault: null };
   try {
     return lookAt(file, (db) => {
       const number = (pragma: string): number => Number(Object.values(db.prepare(`PRAGMA ${pragma}`).get()!)[0]);
@@ -112,12 +121,13 @@ async function stateOfFile(file: string): Promise<{
         free_pages: number('freelist_count'),
       };
       const is_empty = number('auto_vacuum') === 0 && isMostlyEmpty(space);
-      return { state: 'not in use', empty_bytes: is_empty ? space.free_pages * space.page_bytes : null, fault: null };
+      const empty_bytes = is_empty ? space.free_pages * space.page_bytes : null;
+      return { state: 'not in use', schema: number('user_version'), empty_bytes, fault: null };
     });
   } catch (error) {
     const is_busy = (error as { errcode?: number }).errcode === SQLITE_BUSY;
     const fault = error instanceof StoreError ? error.message : null;
-    return { state: is_busy ? 'in use' : 'unreadable', empty_bytes: null, fault };
+    return { state: is_busy ? 'in use' : 'unreadable', schema: 0, empty_bytes: null, fault };
   }
 }
 
@@ -157,7 +167,8 @@ export async function checkDatabase(config: Config): Promise<Check[]> {
   const check = 'database';
   const { schemaOf } = await import('../../../offline.ts');
   try {
-    const { present, wanted } = await schemaOf(config);
+    const { present, wanted, may_start } = await schemaOf(config);
+    if (!may_start) return [isNewer(check, present, wanted)];
     const then = present < wanted ? `the next start brings it to ${wanted}` : `this Convoke wants ${wanted}`;
     return [ok(check, `PostgreSQL responds; the schema is ${present}, and ${then}`)];
   } catch (error) {

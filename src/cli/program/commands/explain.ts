@@ -2,7 +2,7 @@ import type { Explanation } from '@convoke/sdk';
 import { Command } from 'commander';
 import { type ApiOptions, clientFor, collect, listed, withApi } from '../api.ts';
 import { withExamples } from '../examples.ts';
-import { listInWords } from '../format.ts';
+import { inWords, listInWords } from '../format.ts';
 import { note, printJson, printTable } from '../terminal.ts';
 
 const WHY: Record<NonNullable<Explanation['why']>, string> = {
@@ -28,8 +28,8 @@ const MAY_BECOME: Record<NonNullable<Explanation['may_become']>[number], string>
 
 /** In words: why the message is not pushed now or when it will be, and what may still change that. */
 export function whyInWords({ why, pushed, may_become = [] }: Explanation): string {
-  const may = may_become.filter((reason) => isWorthSaying(reason, pushed)).map((reason) => MAY_BECOME[reason]);
-  return [...(why === null ? [] : [WHY[why]]), ...may].join(', ');
+  const may = may_become.filter((reason) => isWorthSaying(reason, pushed)).map((reason) => inWords(MAY_BECOME, reason));
+  return [...(why === null ? [] : [inWords(WHY, why)]), ...may].join(', ');
 }
 
 /** The rules of a membership matter only to a message that has to wait. The loop guard matters to every message. */

@@ -9,7 +9,8 @@ import { assertThere } from '../service_or_file.ts';
 import { settingsOf, withSettings } from '../settings.ts';
 import { isSystemError } from '../system_error.ts';
 import { note, noteProgress, print, printJson } from '../terminal.ts';
-import { counted, quoted } from '../format.ts';
+import { counted } from '../format.ts';
+import { quoted } from '../shell_words.ts';
 
 export function importCommand(): Command {
   const command = new Command('import')

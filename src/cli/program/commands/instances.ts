@@ -25,12 +25,12 @@ import {
   keyStateInWords,
   listInWords,
   nextTryInWords,
-  quoted,
 } from '../format.ts';
 import { headerOf } from '../header.ts';
 import { recoverCommand } from './recover.ts';
 import { type RuntimeChoice, runtimeChosen, withRuntime } from '../runtime_options.ts';
 import { typed } from '../command_name.ts';
+import { lastArgument } from '../shell_words.ts';
 
 export function instancesCommand(): Command {
   const command = new Command('instances')
@@ -217,7 +217,7 @@ function registerCommand(): Command {
     .action(async (instance_id: string, options: RegisterOptions) => {
       const { webhook_secret, dropped_header_names, ...instance } = await withSecret(
         clientFor(options).register(registration(instance_id, options, await runtimeChosen(options))),
-        `if it is registered all the same, it may have a secret that nobody saw: register it again, and if no secret is printed then, \`${typed(`instances rotate-secret ${quoted(instance_id)}`)}\``,
+        `if it is registered all the same, it may have a secret that nobody saw: register it again, and if no secret is printed then, \`${typed(`instances rotate-secret ${lastArgument(instance_id)}`)}\``,
       );
       if (options.json) {
         printJson({
@@ -236,7 +236,7 @@ function registerCommand(): Command {
       if (webhook_secret !== undefined) {
         print(`its webhook secret, shown only now: ${webhook_secret}`);
       }
-      print(`next: ${typed(`webhook-test ${quoted(instance_id)}`)}`);
+      print(`next: ${typed(`webhook-test ${lastArgument(instance_id)}`)}`);
     });
   return withExamples(withApi(withRuntime(command)), {
     'convoke instances register laptop-anna --agent anna-planner --webhook http://127.0.0.1:9000/convoke':

@@ -33,7 +33,9 @@ export function inviteCommand(): Command {
       const made = await clientFor(options).createInvite(input);
       if (options.json) return printJson(made);
       print(made.link);
-      note(`It works once, ${until(made.expires_at)}, and is not shown again. On the machine of the agent:`);
+      note(
+        `It works once, ${until(made.expires_at)}, and is not shown again. On the machine of the agent, where Convoke is installed:`,
+      );
       note(`  npx convoke connect ${made.link} --to WHERE_IT_LISTENS`);
       if (isLoopbackHost(new URL(made.link).hostname)) {
         const where = made.is_public_url ? `${variableOf('public_url')} of the service` : '--url';

@@ -56,7 +56,10 @@ function createCommand(): Command {
     .action(async ({ scope, name, meeting, instance, expiresAt, ...options }: CreateOptions) => {
       const limits = { meeting_ids: meeting, instance_id: instance, expires_at: expiresAt };
       const { token, ...key } = await onServiceOrFile(options, true, (client) =>
-        client.createKey({ scopes: scope, name, ...limits }),
+        withSecret(
+          client.createKey({ scopes: scope, name, ...limits }),
+          `if the key is made all the same, nobody saw its token: \`${typed('keys')}\` lists it, and \`${typed('keys revoke KEY')}\` ends it`,
+        ),
       );
       if (options.json) {
         printJson({ ...key, token });
@@ -149,7 +152,7 @@ function rotateCommand(): Command {
         withSecret(
           client.rotateKey(key_id, { overlap_seconds: overlap }),
           overlap === 0
-            ? 'if the key has a new token all the same, nobody saw it, and the old ones have ended: rotate again with another admin key, or without one as `keys create --help` says'
+            ? `if the key has a new token all the same, nobody saw it, and the old ones have ended: rotate again with another admin key, or stop the service and run \`${typed(`keys rotate ${key_id} --data DIRECTORY`)}\` with its data directory`
             : 'if the key has a new token all the same, nobody saw it: rotate again, because each earlier token works until its own end',
         ),
       );

@@ -1,7 +1,7 @@
 import { Command, Option } from 'commander';
 import { type ApiOptions, apiKeyOption, clientFor, DEFAULT_URL } from '../api.ts';
 import { withExamples } from '../examples.ts';
-import { note } from '../terminal.ts';
+import { goOnUnread, note } from '../terminal.ts';
 
 export function mcpCommand(): Command {
   const command = new Command('mcp')
@@ -9,6 +9,8 @@ export function mcpCommand(): Command {
     .addOption(new Option('--url <url>', 'where Convoke listens').env('CONVOKE_URL').default(DEFAULT_URL))
     .addOption(apiKeyOption())
     .action(async (options: ApiOptions) => {
+      // The message in hand is still reported as not delivered.
+      goOnUnread();
       const client = clientFor(options);
       const { serveOnStdio } = await import('../../../mcp/stdio.ts');
       await serveOnStdio({

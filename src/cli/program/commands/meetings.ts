@@ -14,7 +14,8 @@ import {
 } from '../api.ts';
 import { withExamples } from '../examples.ts';
 import { note, print, printJson, printTable } from '../terminal.ts';
-import { ago, durationInWords, counted, HEALTH_STYLES, listInWords, quoted } from '../format.ts';
+import { ago, durationInWords, counted, HEALTH_STYLES, listInWords } from '../format.ts';
+import { lastArgument, quoted } from '../shell_words.ts';
 import { typed } from '../command_name.ts';
 import { memberCommand } from './member.ts';
 
@@ -128,7 +129,7 @@ function brakeCommand(name: 'pause' | 'resume', description: string): Command {
         return;
       }
       print(`${meeting_id} is paused; pending: ${pending}`);
-      print(`next: ${typed(`meetings resume ${quoted(meeting_id)}`)}, or drop what waits:`);
+      print(`next: ${typed(`meetings resume ${lastArgument(meeting_id)}`)}, or drop what waits:`);
       print(`      ${typed(`deliveries drop --meeting ${quoted(meeting_id)}`)}`);
     });
   return withExamples(withApi(command), { [`convoke meetings ${name} standup-42`]: description });

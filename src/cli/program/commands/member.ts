@@ -4,7 +4,7 @@ import { withExamples } from '../examples.ts';
 import { catchUpOption, maxAgeOption, type RuleOptions, rulesIn, wakeOption } from '../rule_options.ts';
 import { durationInWords } from '../format.ts';
 import { CommandFailure, EXIT } from '../exit.ts';
-import { print, printJson } from '../terminal.ts';
+import { plain, print, printJson } from '../terminal.ts';
 
 interface MemberOptions extends ApiOptions, RuleOptions {
   agent?: string[];
@@ -35,7 +35,7 @@ export function memberCommand(): Command {
       }
       const { agent_ids, wake = 'all', catch_up = 'all', max_age_s = 0 } = membership;
       const age = max_age_s === 0 ? 'of any age' : `up to ${durationInWords(max_age_s * 1_000)} old`;
-      print(`${instance_id} is in ${meeting_id} with ${agent_ids.join(', ') || 'no agents'}`);
+      print(plain(`${instance_id} is in ${meeting_id} with ${agent_ids.join(', ') || 'no agents'}`));
       print(`wake: ${wake}, catch up: ${catch_up}, ${age}`);
     });
   return withExamples(withApi(command), {

@@ -3,7 +3,7 @@ import { Command } from 'commander';
 import { type ApiOptions, clientFor, collect, withApi } from '../api.ts';
 import { withExamples } from '../examples.ts';
 import { catchUpOption, maxAgeOption, type RuleOptions, rulesIn, wakeOption } from '../rule_options.ts';
-import { note, print, printJson } from '../terminal.ts';
+import { note, plain, print, printJson } from '../terminal.ts';
 
 interface JoinOptions extends ApiOptions, RuleOptions {
   agent?: string[];
@@ -36,7 +36,7 @@ export function joinCommand(): Command {
         printJson(membership);
         return;
       }
-      print(`${instance_id} is in ${meeting_id} with ${membership.agent_ids.join(', ') || 'no agents'}`);
+      print(plain(`${instance_id} is in ${meeting_id} with ${membership.agent_ids.join(', ') || 'no agents'}`));
       noteSurprises(instance_id, before, membership.agent_ids, hosted);
       if (membership.agent_ids.length === 0) note('Without agents it gets no pushes: name some with --agent.');
     });

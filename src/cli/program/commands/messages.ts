@@ -8,7 +8,8 @@ import { type ApiOptions, clientFor, collect, wholeNumber, withApi } from '../ap
 import { withExamples } from '../examples.ts';
 import { CommandFailure, EXIT } from '../exit.ts';
 import { isTerminal, note, plain, print, printJson, printTable } from '../terminal.ts';
-import { ago, counted, quoted, receiversInWords } from '../format.ts';
+import { ago, counted, receiversInWords } from '../format.ts';
+import { lastArgument } from '../shell_words.ts';
 import { typed } from '../command_name.ts';
 import { whyInWords } from './explain.ts';
 
@@ -60,7 +61,7 @@ export function sendCommand(): Command {
       } else {
         print(`${stored}; nobody gets it`);
         const who = options.to === undefined ? 'Nobody' : `No agent of that name (${options.to.join(', ')})`;
-        note(`${who} is there to receive it: \`${typed(`meetings show ${quoted(meeting_id)}`)}\` lists who is.`);
+        note(`${who} is there to receive it: \`${typed(`meetings show ${lastArgument(meeting_id)}`)}\` lists who is.`);
       }
     });
   return withExamples(withApi(command), {
@@ -80,7 +81,7 @@ export async function whoIsLater(client: ConvokeClient, meeting_id: string, quer
   if (later.length <= LATER_MAX) return lines;
   return [
     ...lines,
-    `${later.length - LATER_MAX} more get it later: \`${typed(`explain ${quoted(meeting_id)}`)}\` lists them`,
+    `${later.length - LATER_MAX} more get it later: \`${typed(`explain ${lastArgument(meeting_id)}`)}\` lists them`,
   ];
 }
 

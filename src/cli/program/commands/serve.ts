@@ -1,5 +1,4 @@
 import { refusedPort } from '@convoke/sdk';
-import { statfsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Config } from '../../../config/config.ts';
@@ -11,11 +10,11 @@ import { startStoreThread } from '../../../store/open.ts';
 import { assertNoFormerLog } from '../../../store/sqlite/file/former_log.ts';
 import { releaseStartMemory } from '../../../store/thread/start_memory.ts';
 import { describeRefusedPort } from '../api.ts';
-import { dataFile, keyFile, makeDirectory } from '../data_directory.ts';
+import { dataFile, isDiskFull, keyFile, makeDirectory } from '../data_directory.ts';
 import { isSystemError } from '../system_error.ts';
 import { CommandFailure, EXIT, SAME_SIGNAL_MS } from '../exit.ts';
 import { goOnUnread, note, print } from '../terminal.ts';
-import { quoted } from '../format.ts';
+import { quoted } from '../shell_words.ts';
 import { jsonLog, prettyLog } from '../log.ts';
 import { typed } from '../command_name.ts';
 
@@ -31,9 +30,6 @@ const STOP_MS_MAX = 6_500;
  */
 const DRAIN_MS = 300;
 const DRAIN_IN_CLUSTER_MS = 1_000;
-
-/** A disk with less free space counts as full. A start writes less. */
-const FREE_BYTES_MIN = 1 << 20;
 
 /** How long the end of the process waits for the thread of the store. */
 const THREAD_MS_MAX = 300;
@@ -150,11 +146,6 @@ function reachable(url: string): string {
   return url.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:');
 }
 
-function freeBytes(directory: string): number {
-  const { bavail, bsize } = statfsSync(directory);
-  return bavail * bsize;
-}
-
 /** Why the service cannot start, and what to do about it. */
 function startFailure(error: unknown, config: Config): CommandFailure {
   return new CommandFailure(EXIT.failed, describeStartFailure(error, config));
@@ -164,6 +155,7 @@ function describeStartFailure(error: unknown, { host, port, data }: Config): str
   // Only the first line of the text: a stack does not help the operator.
   const text = String(error instanceof Error ? error.message : error).split('\n')[0]!;
   if (!isSystemError(error)) return `cannot start: ${text}`;
+  if (isDiskFull(error.code, data)) return `the disk of ${resolve(data)} is full; make room, and start again`;
   switch (error.code) {
     case 'EADDRINUSE':
       return `port ${port} of ${host} is in use; stop the other program, or choose another port with --port (0 takes any free one)`;
@@ -182,12 +174,6 @@ function describeStartFailure(error: unknown, { host, port, data }: Config): str
     case 'EEXIST':
     case 'ENOENT':
       return `${resolve(data)} is not a directory, and cannot be made; give another with --data`;
-    case 'ENOSPC':
-    case 'SQLITE_FULL':
-    case 'SQLITE_IOERR':
-      // On a full disk SQLite says one or the other, and a disk that is not full may fail too.
-      if (error.code === 'SQLITE_IOERR' && freeBytes(data) >= FREE_BYTES_MIN) break;
-      return `the disk of ${resolve(data)} is full; make room, and start again`;
     case 'SQLITE_CORRUPT':
     case 'SQLITE_NOTADB':
       return `${dataFile(data)} is not a data file of Convoke, or is damaged; restore it, or give another directory with --data`;

@@ -5,8 +5,9 @@ import { wallNow } from '../../../wall_clock.ts';
 import { type ApiOptions, clientFor, withApi } from '../api.ts';
 import { typed } from '../command_name.ts';
 import { withExamples } from '../examples.ts';
-import { ago, causeInWords, listInWords, quoted, receiversInWords, STATE_STYLES } from '../format.ts';
-import { note, print, printFields, printJson, printTable } from '../terminal.ts';
+import { ago, causeInWords, listInWords, receiversInWords, STATE_STYLES } from '../format.ts';
+import { lastArgument, quoted } from '../shell_words.ts';
+import { note, plain, print, printFields, printJson, printTable } from '../terminal.ts';
 
 const DELIVERIES_MAX = 500;
 
@@ -44,7 +45,11 @@ function printTrace(trace: RawMessageTrace): void {
   if (trace.next_answers_after !== null) note('Later messages of the meeting may answer it as well.');
   print();
   if (deliveries.length === 0) {
-    print(trace.deliveries_queued > 0 ? 'Its deliveries were removed: they are kept for a time only.' : unheard(trace));
+    print(
+      trace.deliveries_queued > 0
+        ? 'Its deliveries were removed: they are kept for a time only.'
+        : plain(unheard(trace)),
+    );
     return;
   }
   printTable(deliveries, [
@@ -54,14 +59,17 @@ function printTrace(trace: RawMessageTrace): void {
     { title: 'ATTEMPTS', text: (row) => String(row.attempt_count) },
     { title: 'STATE', text: causeInWords, style: ({ state }) => STATE_STYLES[state], gives_way: true },
   ]);
-  if (trace.deliveries_cursor !== null) note(`These are the latest ${DELIVERIES_MAX} deliveries; there are more.`);
+  if (trace.deliveries_cursor !== null) {
+    const all = typed(`deliveries --message ${trace.message_id} --all`);
+    note(`These are the latest ${DELIVERIES_MAX} deliveries: \`${all}\` lists all of them.`);
+  }
 }
 
 /** Names the command that says why nobody would get a message like this one. */
 function unheard({ meeting_id, target_agents, from_agent }: RawMessageTrace): string {
-  const to = (target_agents ?? []).map((agent_id) => ` --to ${quoted(agent_id)}`).join('');
-  const from = from_agent === undefined ? '' : ` --from ${quoted(from_agent)}`;
-  return `It woke nobody: \`${typed(`explain ${quoted(meeting_id)}${to}${from}`)}\` says why, for a message sent now.`;
+  const to = (target_agents ?? []).map((agent_id) => `--to ${quoted(agent_id)} `).join('');
+  const from = from_agent === undefined ? '' : `--from ${quoted(from_agent)} `;
+  return `It woke nobody: \`${typed(`explain ${to}${from}${lastArgument(meeting_id)}`)}\` says why, for a message sent now.`;
 }
 
 function printBriefs(title: string, briefs: readonly Brief[]): void {

@@ -2,7 +2,7 @@ import { realpathSync } from 'node:fs';
 import { type ApiOptions, clientFor, withSecret } from '../../api.ts';
 import { typed } from '../../command_name.ts';
 import { CommandFailure, EXIT } from '../../exit.ts';
-import { quoted } from '../../format.ts';
+import { lastArgument } from '../../shell_words.ts';
 import { headerOf } from '../../header.ts';
 import { type RuleOptions, rulesIn } from '../../rule_options.ts';
 import { type RuntimeChoice, runtimeChosen } from '../../runtime_options.ts';
@@ -134,5 +134,5 @@ async function install({ instance_id }: Connection): Promise<void> {
   await writeUnit(unit);
   print(`${unit.path} is written. Start it, and watch it:`);
   for (const line of unit.commands) print(`  ${line}`);
-  print(`Without it: ${typed(`connect ${quoted(instance_id)}`)}`);
+  print(`Without it: ${typed(`connect ${lastArgument(instance_id)}`)}`);
 }

@@ -37,7 +37,8 @@ export class LocalHistory {
     const others = kept.filter((each) => each !== own);
     // The push names only agents of this machine, but the answer was for everybody.
     const target_agents = own === undefined ? pushed.target_agents : own.target_agents;
-    // The message takes no room from those before it as long as it is being answered.
+    // Adds the message after the others were cut: a message that is being answered takes no room from the messages
+    // before it.
     this.#keep(meeting_id, [...newest(others), { ...pushed, target_agents }]);
   }
 

@@ -135,8 +135,8 @@ export class LocalRuntime {
   }
 
   /**
-   * Why no connection is possible; null: one is. With https the connection includes TLS: a push would be handed back for
-   * a certificate that is not valid.
+   * Why no connection is possible; null: one is. With https this also tries TLS: with an invalid certificate, every
+   * push would be handed back.
    */
   async #refusal(signal: AbortSignal): Promise<string | null> {
     signal.throwIfAborted();
