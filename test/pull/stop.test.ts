@@ -2,9 +2,9 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { CuttingProxy } from '../support/cutting_proxy.ts';
 import { makeDatabase } from '../support/postgres.ts';
-import { PullingMachine } from '../support/pulling.ts';
+import { PullingMachine, pullsWaiting } from '../support/pulling.ts';
 import { startService } from '../support/service.ts';
-import { inTime } from '../support/wait.ts';
+import { inTime, until } from '../support/wait.ts';
 
 test('a node whose database does not respond ends the pulls that wait when it stops, before it waits for the database', async (t) => {
   const database = new URL(await makeDatabase());
@@ -14,6 +14,11 @@ test('a node whose database does not respond ends the pulls that wait when it st
   const service = await startService(t, { database_url: database.href });
   const machine = await PullingMachine.start(service, ['m']);
   const pull = machine.ask({ wait_s: 60 });
+  await until(
+    'the pull',
+    () => pullsWaiting(service),
+    (pulls) => pulls === 1,
+  );
   const { promise: is_asked, resolve: asked } = Promise.withResolvers<boolean>();
   // From the next look for leases that have ended on, the database gets nothing. On a new connection, the request has
   // the text of its statement.

@@ -153,6 +153,15 @@ describe('serveAgent', () => {
     assert.deepEqual([member?.wake, member?.catch_up, member?.max_age_s], ['targeted', 'latest', 3_600]);
   });
 
+  test('learns how many messages its rules kept from it', async (t) => {
+    const { promise: heard, resolve } = Promise.withResolvers<number>();
+    serve(t, { agent_id: 'mina', meetings: ['missed'], wake: 'targeted' }, ({ missed }) => resolve(missed));
+    await joined('missed');
+    for (let count = 1; count <= 2; count++) await client.sendMessage('missed', { content: 'to all' });
+    await client.sendMessage('missed', { content: 'to you' }, { target_agents: ['mina'] });
+    assert.equal(await heard, 2);
+  });
+
   test('a text, several messages, or nothing: the replies have the order of the answer', async (t) => {
     const answers = ['a text', [{ content: 'one' }, 'two'], null];
     serve(t, { agent_id: 'ben', meetings: ['shapes'] }, ({ seq }) => answers[(seq ?? 0) % 2 === 1 ? 0 : 1]);

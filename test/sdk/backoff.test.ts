@@ -3,8 +3,8 @@
  * of the machines move the clock.
  */
 import assert from 'node:assert/strict';
-import { describe, test } from 'node:test';
-import { ConvokeError, untilReached } from '@convoke/sdk';
+import { describe, test, type TestContext } from 'node:test';
+import { ConvokeError, stayRegistered, untilReached } from '@convoke/sdk';
 
 /** When a machine made its requests, counted from the loss of the service; the last request succeeds. */
 async function requestsOf(away_ms: number, failure: (at_ms: number) => ConvokeError): Promise<number[]> {
@@ -24,6 +24,45 @@ const tooBusy = () => new ConvokeError('overloaded', 'too busy', { status: 503 }
 const noResponse = () => new ConvokeError('timeout', 'no response');
 
 const pausesOf = (at_ms: readonly number[]): number[] => at_ms.slice(1).map((each, i) => each - at_ms[i]!);
+
+/** Moves the two clocks of this machine. */
+function clocksOf(t: TestContext) {
+  const clocks = { wall_ms: Date.UTC(2026, 0, 1), steady_ms: 0 };
+  t.mock.method(Date, 'now', () => clocks.wall_ms);
+  t.mock.method(performance, 'now', () => clocks.steady_ms);
+  return clocks;
+}
+
+describe('a machine whose clock is set', () => {
+  test('still looks for the service every half second in the first minute, and no longer', async (t) => {
+    for (const step_ms of [365 * 86_400_000, -86_400_000]) {
+      const clocks = clocksOf(t);
+      const pauses_ms: number[] = [];
+      const sleep = async (ms: number) => {
+        pauses_ms.push(ms);
+        clocks.steady_ms += ms;
+        clocks.wall_ms += ms + (pauses_ms.length === 3 ? step_ms : 0);
+      };
+      const call = () => (clocks.steady_ms < 90_000 ? Promise.reject(nothingThere()) : Promise.resolve());
+      await untilReached(call, { sleep });
+      assert.ok(pauses_ms.slice(0, 100).every((ms) => ms <= 500));
+      assert.ok(pauses_ms.at(-1)! > 2_000);
+      t.mock.restoreAll();
+    }
+  });
+
+  test('registers again when its instance is missing twice, two minutes apart', async (t) => {
+    const clocks = clocksOf(t);
+    let runs = 0;
+    await stayRegistered(async () => {
+      runs++;
+      clocks.steady_ms += 120_000;
+      clocks.wall_ms -= 3_600_000;
+      if (runs <= 2) throw new ConvokeError('instance_does_not_exist', 'deleted');
+    });
+    assert.equal(runs, 3);
+  });
+});
 
 describe('a machine that lost the service', () => {
   for (const [what, failure] of [

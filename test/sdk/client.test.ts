@@ -70,7 +70,12 @@ async function start(t: TestContext, answer: Answer, options: Partial<ConvokeCli
   const pauses_ms: number[] = [];
   const server = createServer(async (request, response) => {
     const chunks: Buffer[] = [];
-    for await (const chunk of request) chunks.push(chunk as Buffer);
+    try {
+      for await (const chunk of request) chunks.push(chunk as Buffer);
+    } catch {
+      // The client gave up before the end of its request.
+      return;
+    }
     const { method = '', url = '', headers } = request;
     seen.push({ method, path: url, headers, body: Buffer.concat(chunks).toString() });
     answer(response, seen.at(-1)!, seen.length);
@@ -295,7 +300,8 @@ test('the link of an invite may be written in another way than base_url', async 
 
 test('an id that would address something else is never sent', async (t) => {
   const { client, seen } = await start(t, json(200, ANY));
-  for (const id of ['', '.', '..']) {
+  const none = [undefined, null, NaN, 1.5, 2 ** 53, {}] as unknown[] as string[];
+  for (const id of ['', '.', '..', 'lone \ud800', ...none]) {
     await assert.rejects(client.deleteInstance(id), TypeError);
     await assert.rejects(client.sendMessage(id, {}), TypeError);
   }
@@ -307,6 +313,35 @@ test('a raw JSON message is sent character for character', async (t) => {
   const text = '{ "big": 12345678901234567890, "nul": "\\u0000", "one": 1.0, "huge": 1e400 }';
   await client.sendMessage('m', rawJson(text), { target_agents: [] });
   assert.equal(seen[0]!.body, `{"message":${text},"target_agents":[]}`);
+});
+
+test('a raw JSON message is sent character for character in a reply too', async (t) => {
+  const { client, seen } = await start(t, json(201, SENT));
+  const text = '{ "big": 12345678901234567890, "cash": "$& $1" }';
+  await client.sendReply('cvr_x', { message: rawJson(text), from_agent: 'a' });
+  assert.equal(seen[0]!.body, `{"reply":{"message":${text},"from_agent":"a"}}`);
+});
+
+test('the half of a surrogate pair in a raw JSON message is escaped: UTF-8 cannot hold it', async (t) => {
+  const { client, seen } = await start(t, json(201, SENT));
+  const text = '{"\ud83d": "\udc4b \u{1f44b}"}';
+  await client.sendMessage('m', rawJson(text));
+  assert.equal(seen[0]!.body, '{"message":{"\\ud83d": "\\udc4b \u{1f44b}"}}');
+  assert.deepEqual(JSON.parse(seen[0]!.body), { message: JSON.parse(text) as object });
+});
+
+test('a field that does not exist is sent, so that the service refuses it: the message may be only for some', async (t) => {
+  const { client, seen } = await start(t, json(200, { ...SENT, results: [{ status: 201, message: SENT }] }));
+  const mistyped = { target_agent: ['a'], idempotency_key: 'k' } as object;
+  await client.sendMessage('m', {}, mistyped);
+  await client.sendMany([{ meeting_id: 'm', message: {}, ...mistyped }]);
+  assert.deepEqual(
+    seen.map(({ body }) => JSON.parse(body) as object),
+    [
+      { message: {}, target_agent: ['a'] },
+      { messages: [{ meeting_id: 'm', idempotency_key: 'k', message: {}, target_agent: ['a'] }] },
+    ],
+  );
 });
 
 test('raw messages come back character for character, whatever they contain', async (t) => {
@@ -451,6 +486,13 @@ describe('sending again:', () => {
     assert.ok(pauses_ms[2]! > pauses_ms[0]!, 'the pauses grow');
   });
 
+  test('a pause is half a minute at most, however many tries there are', async (t) => {
+    const fetch = () => Promise.reject(new TypeError('fetch failed'));
+    const { client, pauses_ms } = await start(t, cut, { send_attempts_max: 30, fetch });
+    await failure(client.sendMessage('m', {}));
+    assert.ok(Math.max(...pauses_ms) <= 30_000, `pauses ${pauses_ms.join()}`);
+  });
+
   test('send_attempts_max 1 means no retry', async (t) => {
     const { client, seen } = await start(t, problem(503, 'overloaded'), { send_attempts_max: 1 });
     await failure(client.sendMessage('m', {}));
@@ -573,9 +615,14 @@ describe('an error says what to do:', () => {
       ['-5', null],
       ['1e99', null],
       ['soon', null],
+      ['retry 5', null],
       ['Thu, 01 Jan 1970 00:00:00 GMT', 0],
+      // The clock of the server says so, whatever this machine says.
+      ['Fri, 02 Jan 2026 10:00:07 GMT', 7],
+      ['Friday, 02-Jan-26 10:00:07 GMT', 7],
     ] as const) {
-      const { client } = await start(t, problem(429, 'too_many', {}, { 'retry-after': header }));
+      const date = 'Fri, 02 Jan 2026 10:00:00 GMT';
+      const { client } = await start(t, problem(429, 'too_many', {}, { 'retry-after': header, date }));
       assert.equal((await failure(client.listInstances())).retry_after_s, expected, header);
     }
   });
@@ -606,6 +653,49 @@ describe('an error says what to do:', () => {
       assert.equal(error.code, 'timeout');
       assert.match(error.message, /50 ms/);
     }
+  });
+
+  test('no response to a call for a backup: timeout, until the copy begins', async (t) => {
+    t.mock.timers.enable({ apis: ['setTimeout'] });
+    let signal: AbortSignal | null | undefined;
+    /** Fails when it is aborted, as a body does. */
+    const body = () =>
+      new ReadableStream({
+        start: (controller) => signal?.addEventListener('abort', () => controller.error(signal?.reason)),
+      });
+    const type = { 'content-type': 'application/octet-stream' };
+    const never = () => new Promise<Response>((_, fail) => signal?.addEventListener('abort', fail));
+    const asked = (respond: () => Response | Promise<Response>, options = {}) =>
+      new ConvokeClient({
+        base_url: 'http://127.0.0.1:1',
+        fetch: async (_url, init) => {
+          signal = init?.signal;
+          return respond();
+        },
+      }).fetchBackup('b', options);
+    for (const respond of [never, () => new Response(body(), { status: 202 })]) {
+      const late = failure(asked(respond));
+      t.mock.timers.tick(10_000);
+      assert.equal((await late).code, 'timeout');
+    }
+    const ending = new AbortController();
+    const copy = await asked(() => new Response(body(), { headers: type }), { signal: ending.signal });
+    t.mock.timers.tick(60_000);
+    assert.equal(signal?.aborted, false);
+    ending.abort(new Error('enough'));
+    await assert.rejects(new Response(copy as ReadableStream).text(), /enough/);
+  });
+
+  test('a problem of another service whose errors are no fields keeps its code', async (t) => {
+    const { client } = await start(t, problem(422, 'other', { errors: [null, 'x', 1, { path: 'a', message: 'b' }] }));
+    const error = await failure(client.heartbeat('i'));
+    assert.deepEqual([error.code, error.errors], ['other', [{ path: 'a', message: 'b' }]]);
+  });
+
+  test('a redirect in a browser, which hides all of it, is named as one', async (t) => {
+    const hidden = { type: 'opaqueredirect', status: 0, ok: false, headers: new Headers(), text: async () => '' };
+    const { client } = await start(t, cut, { fetch: async () => hidden as unknown as Response });
+    assert.match((await failure(client.heartbeat('i'))).message, /redirects to another address; redirects are not/);
   });
 
   test('something that is not Convoke: unexpected_response, with its text', async (t) => {
@@ -751,6 +841,33 @@ describe('walking through pages:', () => {
   });
 });
 
+test('a value that cannot be in a header is refused before a request, and not shown', async (t) => {
+  const { client, seen, base_url } = await start(t, json(200, ANY));
+  for (const value of ['very\nsecret', 'very\u200bsecret', ' very secret', 'very sécret']) {
+    const refused = (name: string) => (error: Error) => {
+      assert.ok(error instanceof TypeError, String(error));
+      assert.equal(error.message, `${name} must be printable ASCII, with no space or line break at its ends`);
+      return true;
+    };
+    if (value.trim() === value)
+      assert.throws(() => new ConvokeClient({ base_url, api_key: value }), refused('api_key'));
+    await assert.rejects(client.signIn(value), refused('api_key'));
+    await assert.rejects(client.sendMessage('m', {}, { idempotency_key: value }), refused('idempotency-key'));
+    await assert.rejects(client.sendReply(value, 'hi'), refused('convoke-reply-token'));
+    assert.throws(() => client.events({ last_event_id: value }), refused('last_event_id'));
+  }
+  assert.equal(seen.length, 0);
+});
+
+test('a key may end with the line break of its file, and an empty text is no key', async (t) => {
+  const { seen, base_url } = await start(t, json(200, ANY));
+  for (const api_key of ['k\n', '', ' \n']) await new ConvokeClient({ base_url, api_key }).listInstances();
+  assert.deepEqual(
+    seen.map(({ headers }) => headers.authorization),
+    ['Bearer k', undefined, undefined],
+  );
+});
+
 test('a call that has ended leaves no timer behind', async (t) => {
   const { client } = await start(t, json(200, ANY), { timeout_ms: 3_600_000 });
   const timers = () => process.getActiveResourcesInfo().filter((kind) => kind === 'Timeout').length;
@@ -845,6 +962,42 @@ describe('sendMany', () => {
     assert.equal(seen.length, 4);
   });
 
+  test('sends nothing behind a message that has to wait for longer than half a minute: the meeting would have a hole', async (t) => {
+    const late = { status: 429, problem: { ...details, status: 429, code: 'rate_limited' }, retry_after_s: 31 };
+    const first = upTo(500).map((n) => (n <= 300 ? { status: 201, message: SENT } : late));
+    const { client, seen } = await start(t, inTurn(json(200, { results: first }), storedAll));
+    const results = await client.sendMany(many(700));
+    assert.equal(seen.length, 1);
+    assert.deepEqual(
+      results.map(({ status }) => status),
+      upTo(700).map((n) => (n <= 300 ? 'fulfilled' : 'rejected')),
+    );
+    assert.equal(((results[699] as PromiseRejectedResult).reason as ConvokeError).retry_after_s, 31);
+  });
+
+  test('a message for which all of its request are refused fails alone, and the order stays', async (t) => {
+    for (const refused of [
+      problem(400, 'malformed_json'),
+      (response: ServerResponse) => response.writeHead(413).end(),
+    ]) {
+      const stored: number[] = [];
+      const { client, seen } = await start(t, (response, request, number) => {
+        const { messages } = JSON.parse(request.body) as { messages: { message: { n: number } }[] };
+        if (messages.some(({ message }) => message.n === 300)) return refused(response, request, number);
+        stored.push(...messages.map(({ message }) => message.n));
+        storedAll(response, request, number);
+      });
+      const results = await client.sendMany(many(1000));
+      const others = upTo(1000).filter((n) => n !== 300);
+      assert.deepEqual(stored, others);
+      assert.deepEqual(
+        upTo(1000).filter((n) => results[n - 1]?.status === 'fulfilled'),
+        others,
+      );
+      assert.ok(seen.length < 40, `${seen.length} requests`);
+    }
+  });
+
   test('divides a long list, by number and by size, and keeps its order', async (t) => {
     const { client, seen } = await start(t, storedAll);
     await client.sendMany(many(1100));
@@ -856,6 +1009,20 @@ describe('sendMany', () => {
     assert.deepEqual(
       seen.slice(3).map((request) => keysOf(request).length),
       [2, 2, 1],
+    );
+  });
+
+  test('with gather_ms, an aborted send is in no further request', async (t) => {
+    const ending = new AbortController();
+    const sleep = async () => ending.abort(new Error('no longer wanted'));
+    const busy = problem(503, 'overloaded');
+    const { client, seen } = await start(t, inTurn(busy, storedAll, busy), { gather_ms: 0, sleep });
+    const [aborted, sent] = [{ signal: ending.signal }, {}].map((options) => client.sendMessage('m', {}, options));
+    await assert.rejects(aborted!, /no longer wanted/);
+    assert.deepEqual(await sent, SENT);
+    assert.deepEqual(
+      seen.map((request) => keysOf(request).length),
+      [2, 1],
     );
   });
 

@@ -643,6 +643,25 @@ describe('pull', () => {
     });
   }
 
+  test('ends within 10 s when the service is away and the clock of the machine is set back by a day', async (t) => {
+    let steady_ms = 0;
+    let wall_ms = Date.now();
+    t.mock.method(performance, 'now', () => steady_ms);
+    t.mock.method(Date, 'now', () => wall_ms);
+    const sleep = async (ms: number): Promise<void> => {
+      steady_ms += ms;
+      wall_ms -= 86_400_000;
+    };
+    const { service, ending, over, pushes, taken } = await start(t, { sleep });
+    service.push('d1');
+    await taken(1);
+    service.failures.push(...Array.from({ length: 200 }, () => 'cut' as const));
+    ending.abort();
+    succeed(pushes[0]!);
+    await inTime('the end', over);
+    assert(steady_ms <= 10_000 && service.failures.length > 150, `${steady_ms} ms`);
+  });
+
   describe('a stop while a push may be on its way', () => {
     /** Stops while a request waits; returns the requests after that, and the name of the request that waited. */
     async function stopWaiting(t: TestContext, failures: (number | 'cut')[]) {

@@ -2,10 +2,13 @@
 import assert from 'node:assert/strict';
 import { createServer, request as httpRequest, type IncomingMessage } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
+import { buffer } from 'node:stream/consumers';
 import { describe, test, type TestContext } from 'node:test';
 import {
+  createAgentReceiver,
   createReceiver,
   type Push,
+  rawJson,
   type ReceiverOptions,
   VerificationError,
   type VerificationReason,
@@ -122,6 +125,7 @@ describe('a verified push', () => {
       from_agent: null,
       in_reply_to: null,
       hops: null,
+      missed: 0,
       reply_url: null,
       reply_token: null,
       traceparent: null,
@@ -184,6 +188,22 @@ describe('a verified push', () => {
     const signature = signPush([signingKey(SECRET)], 'dlv_1', NOW_MS / 1000, bytes);
     const { headers } = signed({ headers: { 'webhook-signature': signature } });
     await assert.rejects(verify(bytes, headers, SECRET, { now }), refusedFor('invalid_body'), 'invalid UTF-8');
+  });
+
+  test('is read from the bytes of its body in any form, and not from what a parser made of them', async () => {
+    const { body, headers } = signed();
+    const whole = new TextEncoder().encode(body).buffer;
+    const within = new DataView(new TextEncoder().encode(`xx${body}xx`).buffer, 2, body.length);
+    for (const bytes of [whole, within]) {
+      assert.equal((await verify(bytes as ArrayBuffer, headers, SECRET, { now })).body, body);
+      await verifySignature(bytes as ArrayBuffer, headers, SECRET, { now });
+    }
+    for (const parsed of [JSON.parse(body), [], undefined, null]) {
+      await assert.rejects(
+        verify(parsed as string, headers, SECRET, { now }),
+        /^TypeError: the body must be its bytes/,
+      );
+    }
   });
 
   test('may be as old as the tolerance says', async () => {
@@ -306,6 +326,12 @@ describe('a receiver', () => {
     assert.equal(pushes.length, 0);
   });
 
+  test('says that something else has read the body: it cannot be verified any more', async () => {
+    const request = post(signed());
+    await request.json();
+    await assert.rejects(start().receive(request), /^TypeError: the body was read before .* any body parser$/);
+  });
+
   test('answers 400 to a body that was cut off', async () => {
     const broken = new ReadableStream<Uint8Array>({ pull: (controller) => controller.error(new Error('reset')) });
     const { headers } = signed();
@@ -322,6 +348,7 @@ describe('what onPush returns', () => {
       { replies: ['a', { message: { n: 1 }, from_agent: 'b' }] },
       '{"replies":["a",{"message":{"n":1},"from_agent":"b"}]}',
     ],
+    [{ replies: [{ message: rawJson('{"n": 1.10}') }] }, '{"replies":[{"message":{"n": 1.10}}]}'],
     [undefined, 'ok\n'],
     ['', 'ok\n'],
     [7, 'ok\n'],
@@ -338,6 +365,29 @@ describe('what onPush returns', () => {
       }
     });
   }
+});
+
+test('an answer that is longer than Convoke reads is a failure, and reported: it would be lost without a word', async () => {
+  const { receive, errors } = start({ onPush: () => 'ä'.repeat(32 * 1024) });
+  assert.equal(await status(receive(post(signed()))), 500);
+  assert.match(String(errors), /^RangeError: the answer has 65548 bytes as JSON; 65536 are possible$/);
+});
+
+test('an agent answers with JSON as it is written; what is no answer is refused, and reported', async () => {
+  const errors: unknown[] = [];
+  const answered = async (answer: unknown) => {
+    const onError = (error: unknown) => void errors.push(error);
+    const receive = createAgentReceiver({ secret: SECRET, now, onError }, () => answer as string);
+    const response = await receive(post(signed()));
+    return `${response.status} ${await response.text()}`;
+  };
+  assert.equal(await answered([rawJson('{"n": 1.10}'), 'and']), '200 {"replies":[{"message":{"n": 1.10}},"and"]}');
+  assert.equal(await answered(rawJson('{"n": 1.10}')), '200 {"reply":{"message":{"n": 1.10}}}');
+  for (const answer of [5, true, [['a list']], [null], () => 'called']) assert.match(await answered(answer), /^500 /);
+  assert.deepEqual(
+    errors.map((error) => /TypeError: an agent answers with .*, not with a (.*)$/.exec(String(error))?.[1]),
+    ['number', 'boolean', 'list in a list', 'null in a list', 'function'],
+  );
 });
 
 describe('a push that arrives again', () => {
@@ -412,6 +462,17 @@ describe('a push that arrives again', () => {
     assert.equal(errors.length, 1);
   });
 
+  test('ends no process when onError throws, at once or later', async (t) => {
+    const logged = t.mock.method(console, 'error', () => {});
+    const onPush = () => Promise.reject(new Error('of the agent'));
+    const failures = [() => assert.fail('at once'), () => Promise.reject(new Error('later'))];
+    for (const onError of failures) {
+      assert.equal(await status(start({ onPush, onError }).receive(post(signed()))), 500);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    assert.equal(logged.mock.callCount(), 2);
+  });
+
   test('is forgotten after an hour', async () => {
     let clock_ms = NOW_MS;
     const { receive, pushes } = start({ now: () => clock_ms });
@@ -439,13 +500,13 @@ describe('a push that arrives again', () => {
     const heard: string[] = [];
     const onPush = ({ webhook_id }: Push): string => {
       heard.push(webhook_id);
-      // Six of these answers fit into 16 MiB, at two bytes a character.
-      return 'a'.repeat(1_250_000);
+      // 130 of these answers fit into 16 MiB, at two bytes a character.
+      return 'a'.repeat(64_000);
     };
     const { receive } = start({ onPush });
-    for (const id of ['a', 'b', 'c', 'd', 'e', 'f']) await receive(post(signed({ id })));
-    for (const id of ['a', 'b', 'g', 'c', 'a']) await receive(post(signed({ id })));
-    assert.deepEqual(heard, ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'c']);
+    const ids = Array.from({ length: 131 }, (_, i) => `dlv_${i}`);
+    for (const id of [...ids.slice(0, 130), 'dlv_0', 'dlv_130', 'dlv_0', 'dlv_1']) await receive(post(signed({ id })));
+    assert.deepEqual(heard, [...ids, 'dlv_1']);
   });
 });
 
@@ -497,6 +558,20 @@ describe('over node:http,', () => {
     assert.equal(answer.headers.connection, 'close');
     answer.resume();
     await closed;
+  });
+
+  test('a request whose body was parsed before gets 500, and the log says why', async (t) => {
+    const logged = t.mock.method(console, 'error', () => {});
+    const listener = toNodeListener(start().receive);
+    const server = createServer(async (incoming, outgoing) => {
+      await buffer(incoming);
+      listener(incoming, outgoing);
+    });
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    t.after(() => server.close().closeAllConnections());
+    const { port } = server.address() as AddressInfo;
+    assert.equal((await send(port, signed())).status, 500);
+    assert.match(String(logged.mock.calls[0]?.arguments[0]), /the body was read before .* any body parser$/);
   });
 
   test('the handler gets method, URL, headers and body, and its whole answer goes out', async (t) => {

@@ -16,10 +16,12 @@ from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import httpx
 import pytest
 from conftest import DEADLINE_S, Service
 
 from convoke_agents import AsyncConvokeClient, ConvokeClient, ConvokeError, RawJson, VerificationError, models
+from convoke_agents.errors import error_from_response
 from convoke_agents.requests import Target
 
 ODD = "a/b ?#%é…"
@@ -105,6 +107,13 @@ def test_an_error_has_the_code_and_names_the_field(client: ConvokeClient) -> Non
 def test_an_id_that_would_lead_elsewhere_is_refused(client: ConvokeClient, meeting_id: str) -> None:
     with pytest.raises(ValueError, match="cannot be"):
         client.get_meeting(meeting_id)
+
+
+def test_a_url_that_cannot_be_sent_is_refused_in_words(client: ConvokeClient) -> None:
+    with pytest.raises(ValueError, match="give shorter ids or filters"):
+        client.explain("many", target_agents=["a" * 200] * 400)
+    with pytest.raises(ConvokeError, match="431"):
+        client.explain("many", target_agents=["a" * 200] * 200)
 
 
 def test_none_and_left_out_are_two_things_where_null_means_something(client: ConvokeClient) -> None:
@@ -363,6 +372,12 @@ def test_an_error_comes_whole_out_of_another_process() -> None:
     assert (str(not_genuine), not_genuine.reason) == ("missing_header: there is none", "missing_header")
 
 
+def test_a_time_to_try_again_is_read_on_the_clock_of_the_server() -> None:
+    headers = {"date": "Fri, 27 Nov 2015 13:00:00 GMT", "retry-after": "Fri, 27 Nov 2015 13:00:20 GMT"}
+    error = error_from_response(httpx.Response(503, headers=headers), "busy", "http://127.0.0.1")
+    assert error.retry_after_s == 20
+
+
 def test_a_time_that_is_none_counts_as_absent() -> None:
     never = "Fri, 27 Nov 99999999999999999999 13:00:00 GMT"
     with scripted(problem(503, {"retry-after": never})) as (url, _), ConvokeClient(url) as client:
@@ -472,6 +487,28 @@ def test_the_live_feed_goes_on_after_a_network_responded_in_place_of_convoke(mon
             next(client.stream_events())
 
 
+@pytest.mark.parametrize(("lasted_s", "expected"), [(60.0, [1.0, 2.0, 4.0]), (0.0, [1.0, 1.0, 1.0])])
+def test_the_live_feed_pauses_for_longer_while_each_connection_is_cut_at_once(
+    monkeypatch: pytest.MonkeyPatch, lasted_s: float, expected: list[float]
+) -> None:
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(pause_s: float) -> None:
+        pauses.append(pause_s)
+        await sleep(0)
+
+    monkeypatch.setattr("convoke_agents.events.asyncio.sleep", noted)
+    monkeypatch.setattr("convoke_agents.events.random.uniform", lambda _low, high: high)
+    monkeypatch.setattr("convoke_agents.events._WAIT_FIRST_S", 1.0)
+    # With 0, every connection has lasted.
+    monkeypatch.setattr("convoke_agents.events._LASTED_S", lasted_s)
+    with scripted(*(feed_with(seq) for seq in (1, 2, 3, 4))) as (url, _), ConvokeClient(url) as client:
+        events = client.stream_events()
+        assert [next(events).data["seq"] for _ in range(4)] == [1, 2, 3, 4]
+    assert pauses == expected
+
+
 def test_why_the_service_was_not_reached_is_said() -> None:
     with closing(socket.socket()) as unused:
         unused.bind(("127.0.0.1", 0))
@@ -504,7 +541,7 @@ DIAGNOSIS = {
 
 
 class Diagnosing(BaseHTTPRequestHandler):
-    """Responds to a test of a webhook when it may, and to nothing else."""
+    """Responds to each request as soon as the test permits it."""
 
     asked: threading.Event
     may_respond: threading.Event

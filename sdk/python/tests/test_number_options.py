@@ -1,4 +1,4 @@
-"""An option that is a number is checked when it is given, by its name."""
+"""The SDK checks a number among the options at once, and its error names the option."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ from convoke_agents.backoff import Backoff
 
 
 def outcome_of(client: ConvokeClient, meeting_id: str) -> tuple[str, int | None, int]:
-    """The state of the first delivery of a meeting, its last status, and its attempts, when an attempt was settled."""
+    """Waits for an attempt of a meeting's first delivery. Returns its state, its last status, and the number of
+    attempts."""
 
     def look() -> tuple[str, int | None, int] | None:
         delivery = client.list_deliveries(meeting_id=meeting_id).data[-1]

@@ -369,3 +369,10 @@ def test_a_genuine_push_in_chunks_is_taken_or_the_response_says_what_is_missing(
     receiver = Receiver(SECRET, lambda _: None)
     receiver.wsgi({**environ, "wsgi.input": io.BytesIO(body), **server}, lambda status, *_: given.append(status))
     assert given == [status]
+
+
+def test_a_length_of_thousands_of_digits_is_too_large() -> None:
+    environ = {"REQUEST_METHOD": "POST", "CONTENT_LENGTH": "9" * 5000, "wsgi.input": io.BytesIO()}
+    given: list[str] = []
+    Receiver(SECRET, lambda _: None).wsgi(environ, lambda status, *_: given.append(status))
+    assert given == ["413 Content Too Large"]

@@ -66,6 +66,18 @@ async def test_it_joins_with_the_rules_that_it_is_given(service: Service, client
     assert (member.wake, member.catch_up, member.max_age_s) == ("targeted", "latest", 3600)
 
 
+async def test_it_learns_how_many_messages_its_rules_kept_from_it(service: Service, client: ConvokeClient) -> None:
+    def agent(push: Push) -> Answer:
+        return f"missed {push.missed}"
+
+    async with served(agent, service.url, agent_id="missed", meetings=["missed"], wake="targeted"):
+        await away(joined, client, "missed")
+        for _ in range(2):
+            client.send_message("missed", {"content": "to all"})
+        client.send_message("missed", {"content": "to you"}, target_agents=["missed"])
+        assert (await away(said, client, "missed", 4))[-1] == "missed 2"
+
+
 @pytest.mark.parametrize(
     ("answer", "contents"),
     [

@@ -47,3 +47,9 @@ def test_one_bad_secret_beside_a_good_one_is_refused() -> None:
         decode_secrets([good, "whsec_"])
     with pytest.raises(VerificationError, match="invalid_secret"):
         decode_secrets([])
+
+
+@pytest.mark.parametrize("secret", [None, [None]])
+def test_a_secret_that_a_setting_does_not_have_is_said_in_words(secret: Any) -> None:
+    with pytest.raises(VerificationError, match="invalid_secret"):
+        decode_secrets(secret)

@@ -2,9 +2,10 @@ import { ConvokeClient } from './client.ts';
 import type { ConvokeError } from './error.ts';
 import { assertConcurrency, assertNumberOption } from './number_option.ts';
 import type { PushInHand, PullOptions } from './pull.ts';
-import { RESULT_BODY_BYTES_MAX } from './push_result.ts';
-import { receiverOf, type ReceiverOptions } from './receiver.ts';
+import type { RawJson } from './raw_json.ts';
+import { answerText, receiverOf, type ReceiverOptions } from './receiver.ts';
 import type { JoinMeetingInput } from './schemas.ts';
+import type { Reply } from './sending.ts';
 import { stayRegistered } from './stay_registered.ts';
 import type { JsonObject } from './types.ts';
 import { untilReached } from './until_reached.ts';
@@ -19,8 +20,10 @@ const SAME_SIGNAL_MS = 300;
 /** The push that an agent gets: a message of a meeting. */
 export type AgentPush = Push & Pick<PushInHand, 'signal'>;
 
+type Said = string | JsonObject | RawJson;
+
 /** The answer of an agent in the same meeting: a text, a message, or a list of them. Null or undefined: nothing. */
-export type AgentAnswer = string | JsonObject | readonly (string | JsonObject)[] | null | undefined | void;
+export type AgentAnswer = Said | readonly Said[] | null | undefined | void;
 
 /** An agent as a function. It runs once for each push. When it throws, Convoke pushes the message again later. */
 export type Agent = (push: AgentPush) => AgentAnswer | Promise<AgentAnswer>;
@@ -97,7 +100,7 @@ export async function serveAgent(options: AgentOptions, agent: Agent): Promise<v
   const takePart = async (): Promise<void> => {
     await enter(client, { ...options, onConnection }, signal);
     for await (const push of client.pull(instance_id, { concurrency, signal, onConnection, sleep, now })) {
-      void respond(push, agent, options);
+      respond(push, agent, options).catch((thrown: unknown) => console.error(thrown));
     }
   };
   try {
@@ -114,7 +117,8 @@ export type AgentReceiverOptions = Omit<ReceiverOptions, 'onPush' | 'onTest'>;
 
 /**
  * The same agent as a webhook endpoint: a handler from Request to Response, as `createReceiver` makes one. Register its
- * instance with `replies: true` yourself. Convoke waits 5 s for the answer.
+ * instance with `replies: true` yourself. Convoke waits 5 s for the answer. A later answer is kept for the repetition of
+ * the push, so nothing aborts `push.signal` here.
  *
  * @throws VerificationError, RangeError and TypeError as `createReceiver`, at once
  */
@@ -193,29 +197,30 @@ async function respond(push: PushInHand, agent: Agent, options: AgentOptions): P
     push.respond({ status_code: 200, ...(body !== null && { body }) });
   } catch (error) {
     push.respond({ status_code: 500, body: 'the agent failed; its log has the reason' });
-    onError(error, push);
+    return onError(error, push);
   }
 }
 
-/** The body of a response that holds the replies; null when there are none. */
+/**
+ * The body of a response that holds the replies; null when there are none.
+ *
+ * @throws TypeError when it is no answer, RangeError when it is too long
+ */
 function replyBody(answer: AgentAnswer): string | null {
   if (answer === null || answer === undefined) return null;
-  const body = JSON.stringify(isList(answer) ? { replies: answer.map(replyOf) } : { reply: replyOf(answer) });
-  const bytes = new TextEncoder().encode(body).length;
-  if (bytes > RESULT_BODY_BYTES_MAX) {
-    throw new RangeError(`the answer has ${bytes} bytes as JSON; ${RESULT_BODY_BYTES_MAX} are possible`);
-  }
-  return body;
+  return answerText(isList(answer) ? { replies: answer.map(replyOf) } : { reply: replyOf(answer) });
 }
 
-function replyOf(said: string | JsonObject): string | { message: JsonObject } {
-  return typeof said === 'string' ? said : { message: said };
+/** In plain JavaScript an answer may be anything. The service would refuse it, and the agent would not learn of that. */
+function replyOf(said: Said): Reply {
+  if (typeof said === 'string') return said;
+  if (typeof said === 'object' && said !== null && !Array.isArray(said)) return { message: said };
+  const what = Array.isArray(said) ? 'list in a list' : said === null ? 'null in a list' : typeof said;
+  throw new TypeError(`an agent answers with a text, a message, a list of these, or nothing, not with a ${what}`);
 }
 
 /** `Array.isArray` does not narrow a readonly list. */
-function isList(
-  answer: string | JsonObject | readonly (string | JsonObject)[],
-): answer is readonly (string | JsonObject)[] {
+function isList(answer: Said | readonly Said[]): answer is readonly Said[] {
   return Array.isArray(answer);
 }
 

@@ -1,4 +1,5 @@
 import type { ConvokeError } from './error.ts';
+import { steadyNow } from './steady_now.ts';
 
 const PAUSE_FIRST_MS = 100;
 const PAUSE_MS_MAX = 5_000;
@@ -22,7 +23,7 @@ export class Backoff {
   #pause_ms = PAUSE_FIRST_MS;
   #lost_at_ms: number | null = null;
 
-  constructor(now: () => number = Date.now, random: () => number = Math.random) {
+  constructor(now: () => number = steadyNow, random: () => number = Math.random) {
     this.#now = now;
     this.#random = random;
   }
@@ -43,7 +44,7 @@ export class Backoff {
   }
 }
 
-/** The pause that the service asks for. What responds in place of Convoke has nothing to say about it. */
+/** The pause that the service asks for; 0 for a response that is not from Convoke. */
 export function askedPause({ code, retry_after_s }: Pick<ConvokeError, 'code' | 'retry_after_s'>): number {
   return code === 'unexpected_response' ? 0 : Math.min((retry_after_s ?? 0) * 1000, ASKED_MS_MAX);
 }

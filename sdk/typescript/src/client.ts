@@ -11,10 +11,10 @@ import {
   rawMessages,
   type RawMessageTrace,
 } from './raw_messages.ts';
-import { type CallOptions, Requests, type RequestsOptions } from './requests.ts';
+import { assertHeader, bearer, type CallOptions, Requests, type RequestsOptions } from './requests.ts';
 import { Gatherer } from './gatherer.ts';
 import { itemOf, type MessageToSend, sendMany } from './sending_many.ts';
-import { type ReplyOptions, send, type SendingOptions, type SendOptions, sendReply } from './sending.ts';
+import { type Reply, type ReplyOptions, send, type SendingOptions, type SendOptions, sendReply } from './sending.ts';
 import type {
   ApiKey,
   ApiKeyWithToken,
@@ -72,7 +72,6 @@ import type {
   RegisteredInstance,
   RegisterInput,
   RotatedSecret,
-  ReplyInput,
   PortalLink,
   PortalLinkInput,
   RotateKeyInput,
@@ -107,7 +106,8 @@ export class ConvokeClient {
   readonly #gatherer: Gatherer | null;
 
   /**
-   * @throws TypeError when base_url is not an http or https URL, or a number option is no number
+   * @throws TypeError when base_url is not an http or https URL, a number option is no number, or api_key cannot be in a
+   *   header
    * @throws RangeError when a number option is NaN or out of its range
    */
   constructor(options: ConvokeClientOptions) {
@@ -359,7 +359,7 @@ export class ConvokeClient {
    *
    * @param reply a text, which becomes `{ content: text }`, or a message with the agent that says it
    */
-  sendReply(reply_token: string, reply: ReplyInput['reply'], options: ReplyOptions = {}): Promise<SentMessage> {
+  sendReply(reply_token: string, reply: Reply, options: ReplyOptions = {}): Promise<SentMessage> {
     return sendReply(this.#requests, this.#sending, reply_token, reply, options);
   }
 
@@ -620,7 +620,7 @@ export class ConvokeClient {
 
   /** Exchanges a key for a session. In a browser only: the browser keeps the cookie and sends it. */
   async signIn(api_key: string, options?: CallOptions): Promise<Session> {
-    const headers = { authorization: `Bearer ${api_key}` };
+    const headers = { authorization: bearer(api_key) };
     return this.#remember(await this.#requests.call('POST', ['session'], { ...options, headers }, 'state'));
   }
 
@@ -658,10 +658,13 @@ export class ConvokeClient {
    * service refuses a connection for good.
    *
    *     for await (const event of client.events({ meeting_id: 'standup' })) …
+   *
+   * @throws TypeError at once, when last_event_id cannot be in a header
    */
   events(query: EventsQuery = {}, options: EventsOptions = {}): AsyncGenerator<FeedEvent, void, undefined> {
     const url = this.#requests.urlOf(['events'], { ...query, last_event_id: undefined });
     const headers = this.#requests.headersWith({ accept: 'text/event-stream' });
+    if (query.last_event_id !== undefined) assertHeader('last_event_id', query.last_event_id);
     return listen(this.#requests.fetch, url, headers, query.last_event_id ?? null, options);
   }
 
@@ -669,7 +672,7 @@ export class ConvokeClient {
   metrics(options: CallOptions = {}): Promise<string> {
     const url = `${this.base_url}/metrics`;
     return this.#requests.ask('GET', url, options, (response, text) => {
-      if (!response.ok) throw errorFromResponse(response, text, url, Date.now());
+      if (!response.ok) throw errorFromResponse(response, text, url);
       if (!text.startsWith('# HELP ')) throw errorFromProxy(response, url);
       return text;
     });

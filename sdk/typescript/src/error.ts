@@ -18,7 +18,7 @@ export class ConvokeError extends Error {
   readonly title: string | null;
   /** What went wrong and what to do, without the code and its title. */
   readonly detail: string;
-  /** The invalid fields, when the code is `invalid_fields`; otherwise empty. */
+  /** The fields that the failure is about, such as those that are not valid; empty when it is about none. */
   readonly errors: readonly FieldError[];
   /** How long the server asks to wait; null when it does not ask. */
   readonly retry_after_s: number | null;
@@ -73,9 +73,9 @@ function unmentioned(errors: readonly FieldError[], detail: string): string[] {
 }
 
 /** Makes the error for a response whose status is not a success. */
-export function errorFromResponse(response: Response, text: string, url: string, now_ms: number): ConvokeError {
+export function errorFromResponse(response: Response, text: string, url: string): ConvokeError {
   const { status } = response;
-  const retry_after_s = parseRetryAfter(response.headers.get('retry-after'), now_ms);
+  const retry_after_s = parseRetryAfter(response.headers.get('retry-after'), sentAt(response));
   const problem = parseProblem(text);
   if (problem !== null) {
     const { code, title, detail, errors = [] } = problem;
@@ -91,8 +91,9 @@ export function errorFromProxy(response: Response, url: string): ConvokeError {
 
 function describeProxyResponse(response: Response, url: string): string {
   const location = response.headers.get('location');
-  if (location !== null) {
-    return `${url} redirects to ${location}; redirects are not followed, so give base_url as the address it leads to`;
+  // A browser does not say where a redirect leads to.
+  if (location !== null || response.type === 'opaqueredirect') {
+    return `${url} redirects to ${location ?? 'another address'}; redirects are not followed, so give base_url as the address it leads to`;
   }
   const type = response.headers.get('content-type') ?? 'no content type';
   return (
@@ -111,7 +112,13 @@ function parseProblem(text: string): ProblemDetails | null {
   if (typeof value !== 'object' || value === null) return null;
   const { code, detail, errors } = value as Partial<ProblemDetails>;
   if (typeof code !== 'string' || typeof detail !== 'string') return null;
-  return { ...(value as ProblemDetails), errors: Array.isArray(errors) ? errors : [] };
+  return { ...(value as ProblemDetails), errors: Array.isArray(errors) ? errors.filter(isFieldError) : [] };
+}
+
+/** Another service may respond with errors of another shape. */
+function isFieldError(value: unknown): value is FieldError {
+  const { path, message } = (value ?? {}) as Partial<FieldError>;
+  return typeof path === 'string' && typeof message === 'string';
 }
 
 /** Seconds or an HTTP date (RFC 9110, section 10.2.3); anything else counts as absent. */
@@ -119,7 +126,18 @@ function parseRetryAfter(value: string | null, now_ms: number): number | null {
   if (value === null) return null;
   if (/^\d{1,9}$/.test(value.trim())) return Number(value);
   const at_ms = Date.parse(value);
-  return /[a-z]/i.test(value) && Number.isFinite(at_ms) ? Math.max(0, Math.ceil((at_ms - now_ms) / 1000)) : null;
+  // A parser of dates takes many other texts for dates.
+  if (!/^(mon|tue|wed|thu|fri|sat|sun)/i.test(value) || Number.isNaN(at_ms)) return null;
+  return Math.max(0, Math.ceil((at_ms - now_ms) / 1000));
+}
+
+/**
+ * When a response was sent, on the clock of its sender, because the clock of this machine may be wrong. The header has
+ * whole seconds. Where a proxy removes it, the clock of this machine takes its place.
+ */
+export function sentAt(response: Response): number {
+  const date_ms = Date.parse(response.headers.get('date') ?? '');
+  return Number.isNaN(date_ms) ? Date.now() : date_ms;
 }
 
 const CAUSES: Record<string, string> = {

@@ -28,7 +28,7 @@ export class Gatherer {
   }
 
   /**
-   * Rejects as a single send does. When the signal is aborted, a message that is already in a request may still be
+   * Rejects as a single send does. When the signal is aborted, a message that is in a request at that time may still be
    * stored.
    */
   send(item: Item, signal: AbortSignal | undefined): Promise<SentMessage> {
@@ -36,6 +36,8 @@ export class Gatherer {
     const { promise, resolve, reject } = withResolvers();
     const abort = (): void => {
       this.#waiting = this.#waiting.filter((each) => each.item !== item);
+      // With a result, the message is in no further request.
+      item.result ??= { status: 'rejected', reason: signal?.reason };
       reject(signal?.reason);
     };
     signal?.addEventListener('abort', abort, { once: true });

@@ -15,7 +15,7 @@ export { createReceiver } from './receiver.ts';
 export type { Answer, ReceiverOptions } from './receiver.ts';
 export { refusedPort } from './refused_ports.ts';
 export type { CallOptions } from './requests.ts';
-export type { ReplyOptions, SendOptions } from './sending.ts';
+export type { Reply, ReplyOptions, SendOptions } from './sending.ts';
 export type { MessageToSend } from './sending_many.ts';
 export { stayRegistered } from './stay_registered.ts';
 export type { StayRegisteredOptions } from './stay_registered.ts';

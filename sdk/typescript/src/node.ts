@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { BODY_WAS_READ } from './receiver.ts';
 
 /**
  * Lets node:http serve a handler from Request to Response, such as the one that `createReceiver` makes.
@@ -6,7 +7,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
  *     createServer(toNodeListener(createReceiver({ secret, onPush }))).listen(9000);
  *
  * The response is held in memory before it is sent. The response is 400 when a request cannot be understood, and 500
- * when the handler throws.
+ * when the handler throws, or when a body parser has read the request before.
  */
 export function toNodeListener(
   handler: (request: Request) => Promise<Response> | Response,
@@ -26,15 +27,18 @@ async function serve(
 ): Promise<void> {
   const request = toRequest(incoming);
   const response =
-    request === null ? new Response('bad request\n', { status: 400 }) : await runHandler(handler, request);
+    request === null ? new Response('bad request\n', { status: 400 }) : await runHandler(handler, request, incoming);
   await writeResponse(response, incoming, outgoing);
 }
 
 async function runHandler(
   handler: (request: Request) => Promise<Response> | Response,
   request: Request,
+  incoming: IncomingMessage,
 ): Promise<Response> {
   try {
+    // Otherwise the handler would get an empty body.
+    if (request.body !== null && incoming.readableDidRead) throw new TypeError(BODY_WAS_READ);
     return await handler(request);
   } catch (error) {
     console.error(error);

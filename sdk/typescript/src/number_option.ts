@@ -15,7 +15,7 @@ export function assertNumberOption(name: string, value: number | undefined, min:
 }
 
 /**
- * Checks how many pushes a caller takes at a time. A part of a push cannot be asked for.
+ * Checks how many pushes a caller takes at a time. Nobody can take a part of a push.
  *
  * @throws TypeError, RangeError as `assertNumberOption`
  */

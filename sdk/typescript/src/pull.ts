@@ -1,11 +1,12 @@
 import { Backoff } from './backoff.ts';
-import { ConvokeError, errorFromProxy, errorFromResponse, isPassing, isWaitedOut } from './error.ts';
+import { ConvokeError, errorFromProxy, errorFromResponse, isPassing, isWaitedOut, sentAt } from './error.ts';
 import { assertConcurrency } from './number_option.ts';
 import { pause, TIMER_MS_MAX } from './pause.ts';
 import { charsOf, fitting, type HandedInResult, type PushResult, ResultQueue } from './push_result.ts';
 import { Remembered } from './remembered.ts';
 import { randomId } from './random_id.ts';
 import type { Requests } from './requests.ts';
+import { steadyNow } from './steady_now.ts';
 import { type Push, readPush, VerificationError } from './verify.ts';
 
 /**
@@ -35,7 +36,7 @@ const PUSHES_MAX = 32;
  * sleeps. And a crash of the service may lose the settlement of a success. Then Convoke pushes the message again.
  */
 const REMEMBERED = { for_ms: Infinity, size_max: 1_000, bytes_max: 16 * 1024 * 1024 };
-/** The most late pushes without a result that are remembered; the oldest is forgotten first. */
+/** How many late pushes without a result are remembered at most; the oldest is forgotten first. */
 const LATE_MAX = 1_000;
 
 /** Ends the waiting request when a push shows that the machine should ask for no more now. */
@@ -171,7 +172,7 @@ export class Puller {
     this.#concurrency = options.concurrency ?? 1;
     assertConcurrency(this.#concurrency);
     this.#options = options;
-    this.#now = options.now ?? Date.now;
+    this.#now = options.now ?? steadyNow;
     this.#backoff = new Backoff(this.#now);
   }
 
@@ -249,7 +250,8 @@ export class Puller {
       clearTimeout(deadline);
       abort.abort();
       if (is_late) continue;
-      // Under this name the service would also take back, at once and for ever again, a push at which the caller fails.
+      // Under this name the service would also take back the push at which the caller failed. It would hand out this
+      // push again at once, and the caller could fail at it for ever.
       for (const unseen of this.#unseen.get(pull_id) ?? [])
         this.#results.add({ ...unseen, not_reached: 'the program that pulls has ended' });
       this.#unseen.delete(pull_id);
@@ -596,12 +598,11 @@ function isBusy(error: unknown): boolean {
 }
 
 /**
- * Reads a response, and the time at which the service sent it. Deadlines are on the clock of the service, because the
- * clock of this machine may be wrong.
+ * Reads a response, and the time at which the service sent it: deadlines are on the clock of the service.
  */
 function readPushes(url: string): (response: Response, text: string) => { pushes: HandedOut[]; sent_at_ms: number } {
   return (response, text) => {
-    if (!response.ok) throw errorFromResponse(response, text, url, Date.now());
+    if (!response.ok) throw errorFromResponse(response, text, url);
     let pushes: unknown;
     try {
       ({ pushes } = JSON.parse(text) as { pushes: unknown });
@@ -609,9 +610,7 @@ function readPushes(url: string): (response: Response, text: string) => { pushes
       throw errorFromProxy(response, url);
     }
     if (!Array.isArray(pushes) || !pushes.every(isHandedOut)) throw errorFromProxy(response, url);
-    // The header has whole seconds. Where a proxy removes it, the clock of this machine takes its place.
-    const date_ms = Date.parse(response.headers.get('date') ?? '');
-    return { pushes, sent_at_ms: Number.isNaN(date_ms) ? Date.now() : date_ms };
+    return { pushes, sent_at_ms: sentAt(response) };
   };
 }
 

@@ -1,6 +1,8 @@
 import { assertNumberOption } from './number_option.ts';
+import { RESULT_BODY_BYTES_MAX } from './push_result.ts';
+import { jsonWithRaw } from './raw_json.ts';
 import { Remembered } from './remembered.ts';
-import type { ReplyInput } from './types.ts';
+import type { Reply } from './sending.ts';
 import {
   assertTolerance,
   decodeSecrets,
@@ -22,11 +24,15 @@ const REMEMBER_S = 3600;
 const REMEMBERED_MAX = 10_000;
 const REMEMBERED_BYTES_MAX = 16 * 1024 * 1024;
 
+export const BODY_WAS_READ =
+  'the body was read before the receiver got the request: call the receiver before any body parser';
+
 /**
  * The return value of onPush when an agent replies: a text, which becomes `{ content: text }`, or replies. `from_agent`
- * of a reply is one of the push's target_agents, and needed when there are several. Any other value is not a reply.
+ * of a reply is one of the push's target_agents, and needed when there are several. Any other value is not a reply. All
+ * of it has at most 64 KiB as JSON; otherwise onPush counts as failed.
  */
-export type Answer = string | { reply: ReplyInput['reply'] } | { replies: readonly ReplyInput['reply'][] };
+export type Answer = string | { reply: Reply } | { replies: readonly Reply[] };
 
 export interface ReceiverOptions extends VerifyOptions {
   /** The instance's webhook_secret, or several of them while it is being rotated. */
@@ -67,7 +73,7 @@ export interface ReceiverOptions extends VerifyOptions {
  * ends with the process, so an agent that must never act twice has to remember the webhook_id itself.
  *
  * Responses: 200 when the push was handled, 400 when the request is genuine but no push, 401 when it is not genuine,
- * 405 and 413, and 500 when onPush threw.
+ * 405 and 413, and 500 when onPush threw. The handler rejects with a TypeError when something else has read the body.
  *
  * @throws VerificationError with reason `invalid_secret`, at once
  * @throws RangeError for an option that is NaN or too small, TypeError for one that is no number; at once
@@ -81,10 +87,22 @@ export function createReceiver(options: ReceiverOptions): (request: Request) => 
 
 /** The JSON of a response with replies; null when there are none. */
 function answerJson(answer: unknown): string | null {
-  if (typeof answer === 'string') return answer === '' ? null : JSON.stringify({ reply: answer });
+  if (typeof answer === 'string') return answer === '' ? null : answerText({ reply: answer });
   if (typeof answer !== 'object' || answer === null) return null;
   const { reply, replies } = answer as { reply?: unknown; replies?: unknown };
-  return reply === undefined && replies === undefined ? null : JSON.stringify({ reply, replies });
+  return reply === undefined && replies === undefined ? null : answerText({ reply, replies });
+}
+
+/**
+ * The JSON of replies.
+ *
+ * @throws RangeError when the service would not read all of it: then no reply would be sent
+ */
+export function answerText(replies: { reply: unknown } | { replies: unknown }): string {
+  const text = jsonWithRaw(replies);
+  const bytes = new TextEncoder().encode(text).length;
+  if (bytes <= RESULT_BODY_BYTES_MAX) return text;
+  throw new RangeError(`the answer has ${bytes} bytes as JSON; ${RESULT_BODY_BYTES_MAX} are possible`);
 }
 
 /** @param answer handles a push, and returns the JSON of the response; null for an empty response */
@@ -119,7 +137,7 @@ export function receiverOf(
     if (call === undefined) {
       call = handle(push).finally(() => running.delete(push.webhook_id));
       running.set(push.webhook_id, call);
-      call.catch((error: unknown) => onError(error, push));
+      call.catch((error: unknown) => onError(error, push)).catch((thrown: unknown) => console.error(thrown));
     }
     return call;
   }
@@ -152,8 +170,13 @@ function respond(status: number, text: string, headers: Record<string, string> =
   return new Response(`${text}\n`, { status, headers: { 'content-type': 'text/plain; charset=utf-8', ...headers } });
 }
 
-/** Stops reading as soon as the body exceeds the limit. */
+/**
+ * Stops reading as soon as the body exceeds the limit.
+ *
+ * @throws TypeError when something else has read the body
+ */
 async function readBody(request: Request, bytes_max: number): Promise<Uint8Array | 'too_large' | 'cut_off'> {
+  if (request.bodyUsed) throw new TypeError(BODY_WAS_READ);
   if (Number(request.headers.get('content-length')) > bytes_max) return 'too_large';
   if (request.body === null) return new Uint8Array();
   const reader = request.body.getReader();

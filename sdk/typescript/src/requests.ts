@@ -8,7 +8,10 @@ export const TIMEOUT_MS = 10_000;
 export interface RequestsOptions {
   /** The URL of Convoke, such as `http://127.0.0.1:8080`; a path in it is kept. */
   base_url: string;
-  /** Sent as a bearer token. Not needed while Convoke listens on loopback only and no key was made. */
+  /**
+   * Sent as a bearer token. Not needed while Convoke listens on loopback only and no key was made; an empty text is no
+   * key.
+   */
   api_key?: string | undefined;
   /** In a browser: the `csrf_token` of a session that began before this page was loaded. */
   csrf_token?: string | undefined;
@@ -70,14 +73,17 @@ export class Requests {
   readonly #sleep: NonNullable<RequestsOptions['sleep']>;
 
   /**
-   * @throws TypeError when base_url is not an http or https URL, or a number option is no number
+   * @throws TypeError when base_url is not an http or https URL, a number option is no number, or api_key cannot be in a
+   *   header
    * @throws RangeError when a number option is NaN or too small
    */
   constructor(options: RequestsOptions) {
     this.base_url = parseBaseUrl(options.base_url);
     this.#headers = { accept: 'application/json' };
     this.csrf_token = options.csrf_token ?? null;
-    if (options.api_key !== undefined) this.#headers['authorization'] = `Bearer ${options.api_key}`;
+    // A key that was read from a file may end with a line break.
+    const api_key = options.api_key?.trim();
+    if (api_key) this.#headers['authorization'] = bearer(api_key);
     this.fetch = options.fetch ?? ((input, init) => fetch(input, init));
     this.#timeout_ms = options.timeout_ms ?? TIMEOUT_MS;
     this.#attempts_max = options.send_attempts_max ?? SEND_ATTEMPTS_MAX;
@@ -90,8 +96,13 @@ export class Requests {
     return `${this.base_url}/api/v1/${path.map(segment).join('/')}/${queryString(query)}`;
   }
 
-  /** The headers of a request: `accept`, and the credentials. */
+  /**
+   * The headers of a request: `accept`, and the credentials.
+   *
+   * @throws TypeError when a value cannot be in a header
+   */
   headersWith(more: Record<string, string> = {}): Record<string, string> {
+    for (const [name, value] of Object.entries(more)) assertHeader(name, value);
     const headers = { ...this.#headers, ...more };
     if (this.csrf_token !== null) headers['convoke-csrf'] = this.csrf_token;
     return headers;
@@ -142,8 +153,7 @@ export class Requests {
       if (error instanceof ConvokeError) throw error;
       call.signal?.throwIfAborted();
       if (abort.signal.aborted) {
-        const detail = `no whole response from ${url} within ${timeout_ms} ms; it may have been carried out all the same`;
-        throw new ConvokeError('timeout', detail, { cause: error });
+        throw timeoutError(url, timeout_ms, error);
       }
       throw errorFromFailure(error, url);
     } finally {
@@ -153,8 +163,8 @@ export class Requests {
   }
 
   /**
-   * The body of a 200 with this media type as a stream, or the value of another success. No timeout applies while the
-   * stream is read: only `signal` ends it.
+   * The body of a 200 with this media type as a stream, or the value of another success. The timeout ends when the
+   * stream begins: then only `signal` ends it.
    */
   async stream<T>(
     path: Path,
@@ -164,18 +174,32 @@ export class Requests {
   ): Promise<T | ReadableStream<Uint8Array<ArrayBuffer>>> {
     const url = this.urlOf(path);
     signal?.throwIfAborted();
+    const abort = new AbortController();
+    const timer = setTimeout(() => abort.abort(), Math.min(this.#timeout_ms, TIMER_MS_MAX));
+    const abortByCaller = () => abort.abort(signal?.reason);
+    signal?.addEventListener('abort', abortByCaller, { once: true });
+    let has_begun = false;
     try {
       const headers = this.headersWith();
-      const response = await this.fetch(url, { headers, redirect: 'manual', signal: signal ?? null });
-      const is_stream = response.status === 200 && response.headers.get('content-type') === type;
-      if (is_stream && response.body !== null) return response.body;
+      const response = await this.fetch(url, { headers, redirect: 'manual', signal: abort.signal });
+      has_begun = response.status === 200 && response.headers.get('content-type') === type && response.body !== null;
+      if (has_begun) return response.body as ReadableStream<Uint8Array<ArrayBuffer>>;
       return parseResponse(response, await response.text(), url, parserOf(expected));
     } catch (error) {
       if (error instanceof ConvokeError) throw error;
       signal?.throwIfAborted();
+      if (abort.signal.aborted) throw timeoutError(url, this.#timeout_ms, error);
       throw errorFromFailure(error, url);
+    } finally {
+      clearTimeout(timer);
+      if (!has_begun) signal?.removeEventListener('abort', abortByCaller);
     }
   }
+}
+
+function timeoutError(url: string, timeout_ms: number, cause: unknown): ConvokeError {
+  const detail = `no whole response from ${url} within ${timeout_ms} ms; it may have been carried out all the same`;
+  return new ConvokeError('timeout', detail, { cause });
 }
 
 /**
@@ -216,12 +240,29 @@ function parserOf<T>(expected: Expected<T>): (text: string) => T {
 }
 
 function parseResponse<T>(response: Response, text: string, url: string, parse: (text: string) => T): T {
-  if (!response.ok) throw errorFromResponse(response, text, url, Date.now());
+  if (!response.ok) throw errorFromResponse(response, text, url);
   try {
     return parse(text);
   } catch {
     throw errorFromProxy(response, url);
   }
+}
+
+/** @throws TypeError when the key cannot be in a header */
+export function bearer(api_key: string): string {
+  assertHeader('api_key', api_key);
+  return `Bearer ${api_key}`;
+}
+
+/**
+ * fetch would report such a value as it reports a connection that failed, so it would be sent again and again. Its error
+ * shows the value, which may be a credential.
+ *
+ * @throws TypeError when the value cannot be in a header
+ */
+export function assertHeader(name: string, value: string): void {
+  if (/^([!-~]([\t -~]*[!-~])?)?$/.test(value)) return;
+  throw new TypeError(`${name} must be printable ASCII, with no space or line break at its ends`);
 }
 
 function parseBaseUrl(base_url: string): string {
@@ -237,14 +278,16 @@ function parseBaseUrl(base_url: string): string {
 
 /**
  * An id as one segment of a path. An empty id would address the list instead, and `.` and `..` cannot be written: URL
- * parsers resolve them even when they are percent-encoded.
+ * parsers resolve them even when they are percent-encoded. In plain JavaScript an id may be missing: then a message would
+ * be sent in the meeting `undefined`.
  */
 function segment(id: string | number): string {
-  const text = String(id);
-  if (text === '' || text === '.' || text === '..') {
-    throw new TypeError(`an id that goes into the path cannot be ${JSON.stringify(text)}`);
+  const is_id = typeof id === 'string' ? !/^\.{0,2}$|\p{Surrogate}/u.test(id) : Number.isSafeInteger(id);
+  if (!is_id) {
+    const what = typeof id === 'string' ? JSON.stringify(id) : String(id);
+    throw new TypeError(`an id that goes into the path cannot be ${what}`);
   }
-  return encodeURIComponent(text);
+  return encodeURIComponent(id);
 }
 
 function queryString(query: object | undefined): string {

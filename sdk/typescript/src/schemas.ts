@@ -175,7 +175,7 @@ export interface CreateKeyInput {
   scopes: Scope[];
   /** A name for people. */
   name?: string | undefined;
-  /** Limits sending, reading and joining to these meetings. At most 1000. */
+  /** Limits sending, reading and joining to these meetings. At most 1000, of at most 40000 bytes in all. */
   meeting_ids?: string[] | undefined;
   /** Limits the scope `instance` to this instance. */
   instance_id?: string | undefined;
@@ -541,7 +541,10 @@ export interface Invite {
 
 /** An invite with its link, which only the response that makes it contains. */
 export interface InviteWithLink extends Invite {
-  /** The link redeems the invite once, and is not shown again. It begins with the address of this request. */
+  /**
+   * The link redeems the invite once, and is not shown again. It begins with the setting public_url, or else with the
+   * address of this request.
+   */
   link: string;
   /**
    * Whether the link begins with the setting public_url. Otherwise it begins with the address of this request as the
@@ -554,7 +557,7 @@ export interface InviteWithLink extends Invite {
 export interface JoinMeetingInput {
   /** The id of an instance. */
   instance_id: string;
-  /** The meeting; an integer is taken as its decimal string. */
+  /** The meeting: not `.` or `..`, which no client can put into a path. An integer in digits is taken as this text. */
   meeting_id: string | number;
   /** The agents of the instance that take part; they replace those of an earlier join. */
   agent_ids: string[];
@@ -602,7 +605,7 @@ export interface LastFailure {
 export interface LeaveMeetingInput {
   /** The id of an instance. */
   instance_id: string;
-  /** The meeting; an integer is taken as its decimal string. */
+  /** The meeting: not `.` or `..`, which no client can put into a path. An integer in digits is taken as this text. */
   meeting_id: string | number;
 }
 
@@ -770,7 +773,10 @@ export interface OpenSession {
   is_current: boolean;
 }
 
-/** How an attempt ended, in the order of its stages: up to `tls_failed` the receiver was not reached. */
+/**
+ * How an attempt ended, in the order of its stages. With `tls_failed` and each value before it, the receiver was not
+ * reached.
+ */
 export type Outcome =
   | 'blocked'
   | 'dns_failed'
@@ -960,7 +966,7 @@ export interface Reencryption {
  * unless transport is `pull`; a registration without transport means `webhook`.
  */
 export interface RegisterInput {
-  /** The id of an instance. */
+  /** The id of the instance: not `.` or `..`, which no client can put into a path. */
   instance_id: string;
   /** The name that people see. */
   instance_name: string;
@@ -1078,7 +1084,7 @@ export interface SendMessagesInput {
 
 /** One of many messages, with its meeting. */
 export interface SendMessagesItem {
-  /** The meeting; an integer is taken as its decimal string. */
+  /** The meeting: not `.` or `..`, which no client can put into a path. An integer in digits is taken as this text. */
   meeting_id: string | number;
   message: JsonObject;
   /** Push only to these agents; empty or absent: to all agents of the meeting but from_agent. */
@@ -1498,7 +1504,10 @@ export interface ListDeliveriesQuery {
   until?: string | undefined;
   /** Only deliveries with an attempt that got this status. */
   status_code?: number | undefined;
-  /** How an attempt ended, in the order of its stages: up to `tls_failed` the receiver was not reached. */
+  /**
+   * How an attempt ended, in the order of its stages. With `tls_failed` and each value before it, the receiver was not
+   * reached.
+   */
   outcome?: Outcome | undefined;
   /** Only deliveries for this agent, in all meetings. */
   agent_id?: string | undefined;

@@ -1,7 +1,7 @@
 import { ConvokeError } from './error.ts';
 import { pause } from './pause.ts';
 import { randomId } from './random_id.ts';
-import { RawJson } from './raw_json.ts';
+import { jsonWithRaw, RawJson } from './raw_json.ts';
 import {
   type CallOptions,
   type Requests,
@@ -9,9 +9,9 @@ import {
   RETRY_WAIT_MS_MAX,
   SEND_ATTEMPTS_MAX,
 } from './requests.ts';
-import type { ReplyInput, SentMessage } from './types.ts';
+import type { JsonObject, ReplyMessage, SentMessage } from './types.ts';
 
-/** The pause before the second attempt when the server names none; each further pause is twice as long. */
+/** The pause before the second attempt when the server names none; each further pause is twice as long, up to 30 s. */
 const RETRY_FIRST_MS = 250;
 
 export interface SendingOptions extends Pick<RequestsOptions, 'send_attempts_max' | 'sleep'> {
@@ -51,6 +51,9 @@ export interface SendOptions extends CallOptions, TraceOptions {
   idempotency_key?: string | undefined;
 }
 
+/** A reply: a text, which becomes `{ content: text }`, or a message with the agent that says it. */
+export type Reply = string | (Omit<ReplyMessage, 'message'> & { message: JsonObject | RawJson });
+
 /** Sends one message, again and again with the same idempotency key, until it is stored or no try is left. */
 export async function send(
   requests: Requests,
@@ -70,11 +73,11 @@ export async function sendReply(
   requests: Requests,
   sending: SendingOptions,
   reply_token: string,
-  reply: ReplyInput['reply'],
+  reply: Reply,
   options: ReplyOptions,
 ): Promise<SentMessage> {
   const headers = { 'convoke-reply-token': reply_token };
-  return untilStored(requests, sending, { path: ['replies'], text: JSON.stringify({ reply }), headers }, options);
+  return untilStored(requests, sending, { path: ['replies'], text: jsonWithRaw({ reply }), headers }, options);
 }
 
 async function untilStored(
@@ -96,7 +99,7 @@ async function untilStored(
       if (!(error instanceof ConvokeError)) throw error;
       error.idempotency_key = idempotency_key;
       const wait_ms = retryWait(error, attempt);
-      if (wait_ms === null || attempt >= send_attempts_max) throw error;
+      if (wait_ms === null || wait_ms > RETRY_WAIT_MS_MAX || attempt >= send_attempts_max) throw error;
       await sleep(wait_ms, signal);
     }
   }
@@ -115,9 +118,9 @@ export function sendBody(
     throw new TypeError('a message must be an object; for JSON text use rawJson(text)');
   }
   const text = message instanceof RawJson ? message.text : JSON.stringify(message);
-  // JSON leaves undefined fields out. A null is a mistake that the server should see.
-  const { target_agents, from_agent, in_reply_to, expires_in_s } = given;
-  const fields = JSON.stringify({ target_agents, from_agent, in_reply_to, expires_in_s }).slice(1);
+  // JSON leaves undefined fields out. A null, or a field that does not exist, is a mistake that the server should see:
+  // with `target_agent` in place of `target_agents` the message would go to everybody.
+  const fields = JSON.stringify(given).slice(1);
   return fields === '}' ? `{"message":${text}}` : `{"message":${text},${fields}`;
 }
 
@@ -127,12 +130,13 @@ export function sendBody(
  */
 const STATUSES_TO_TRY_AGAIN: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 
-/** How long to wait before a send is tried again; null when it must not be tried again. */
-export function retryWait(error: ConvokeError, attempt: number): number | null {
-  const { code, status, retry_after_s } = error;
+/**
+ * How long to wait before a send is tried again; null when it must not be tried again. Above RETRY_WAIT_MS_MAX the
+ * server asks for a longer pause than the SDK makes.
+ */
+export function retryWait({ code, status, retry_after_s }: ConvokeError, attempt: number): number | null {
   const safe = code === 'unreachable' || code === 'timeout' || (status !== null && STATUSES_TO_TRY_AGAIN.has(status));
   if (!safe) return null;
-  if (retry_after_s === null) return RETRY_FIRST_MS * 2 ** (attempt - 1) * (0.5 + Math.random() / 2);
-  const wait_ms = retry_after_s * 1000;
-  return wait_ms <= RETRY_WAIT_MS_MAX ? wait_ms : null;
+  if (retry_after_s !== null) return retry_after_s * 1000;
+  return Math.min(RETRY_FIRST_MS * 2 ** (attempt - 1), RETRY_WAIT_MS_MAX) * (0.5 + Math.random() / 2);
 }

@@ -2,13 +2,18 @@ import { ConvokeError } from './error.ts';
 import { pause } from './pause.ts';
 import { randomId } from './random_id.ts';
 import type { RawJson } from './raw_json.ts';
-import { type CallOptions, type Requests, SEND_ATTEMPTS_MAX } from './requests.ts';
+import { type CallOptions, type Requests, RETRY_WAIT_MS_MAX, SEND_ATTEMPTS_MAX } from './requests.ts';
 import { retryWait, sendBody, type SendingOptions, type SendOptions } from './sending.ts';
 import type { SendResult, SentMessage, SentMessages } from './types.ts';
 
 /** The most messages, and the most characters of them, in one request. The service takes 500, and 4 MiB of UTF-8. */
 const REQUEST_MESSAGES_MAX = 500;
 const REQUEST_CHARS_MAX = 1 << 20;
+/**
+ * With these statuses the service, or a proxy, refuses all messages of a request although one is the reason: it is
+ * nested too deep, or the whole is too large.
+ */
+const STATUSES_OF_ALL: ReadonlySet<number | null> = new Set([400, 413]);
 
 /** One of many messages. */
 export interface MessageToSend extends Omit<SendOptions, 'signal'> {
@@ -32,8 +37,9 @@ interface Again {
 
 /**
  * Sends messages in their order, as many in one request as a request may have. When messages of a request may be tried
- * again, the next request begins with these messages, with the same idempotency keys. When no try is left, the messages
- * behind are not sent either.
+ * again, the next request begins with these messages, with the same idempotency keys. When no try is left, or the pause
+ * would be too long, the messages behind are not sent either. When a request is refused as a whole, the next request has
+ * half as many messages.
  *
  * @returns a result for each, in the order of the list; a reason is a ConvokeError
  * @throws the reason of the signal
@@ -45,15 +51,19 @@ export async function sendMany(
   { signal }: CallOptions = {},
 ): Promise<PromiseSettledResult<SentMessage>[]> {
   let attempt = 1;
+  let messages_max = REQUEST_MESSAGES_MAX;
   let again: Again | null = null;
   for (;;) {
-    const request = nextRequest(items);
+    const request = nextRequest(items, messages_max);
     if (request.length === 0) break;
     again = await sendRequest(requests, request, attempt, signal);
+    const has_results = request.some(({ result }) => result !== null);
     // The service takes messages, so those behind have all their tries, as in a send of each by itself.
-    if (request.some(({ result }) => result !== null)) attempt = 1;
+    if (has_results) attempt = 1;
+    if (has_results) messages_max = Math.min(messages_max * 2, REQUEST_MESSAGES_MAX);
+    else if (again === null) messages_max = Math.ceil(request.length / 2);
     if (again === null) continue;
-    if (attempt >= send_attempts_max) break;
+    if (attempt >= send_attempts_max || again.wait_ms > RETRY_WAIT_MS_MAX) break;
     await sleep(again.wait_ms, signal);
     attempt++;
   }
@@ -61,18 +71,19 @@ export async function sendMany(
 }
 
 /** The first items without a result, as many as one request takes. */
-function nextRequest(items: readonly Item[]): Item[] {
+function nextRequest(items: readonly Item[], messages_max: number): Item[] {
   const request: Item[] = [];
   let chars = 0;
   for (const item of items) {
     if (item.result !== null) continue;
     chars += item.text.length;
-    if (request.length === REQUEST_MESSAGES_MAX || (request.length > 0 && chars > REQUEST_CHARS_MAX)) break;
+    if (request.length === messages_max || (request.length > 0 && chars > REQUEST_CHARS_MAX)) break;
     request.push(item);
   }
   return request;
 }
 
+/** Returns null without a result for any item when the items are refused as a whole. */
 async function sendRequest(
   requests: Requests,
   items: readonly Item[],
@@ -88,6 +99,7 @@ async function sendRequest(
     if (!(error instanceof ConvokeError)) throw error;
     const wait_ms = retryWait(error, attempt);
     if (wait_ms !== null) return { error, wait_ms };
+    if (items.length > 1 && STATUSES_OF_ALL.has(error.status)) return null;
     for (const item of items) item.result = failed(item, error);
     return null;
   }

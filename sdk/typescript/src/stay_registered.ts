@@ -1,4 +1,5 @@
 import { ConvokeError } from './error.ts';
+import { steadyNow } from './steady_now.ts';
 
 /** When an instance is missing twice within this time, somebody removes it on purpose. */
 const ON_PURPOSE_MS = 60_000;
@@ -21,7 +22,7 @@ export interface StayRegisteredOptions {
  */
 export async function stayRegistered(
   takePart: () => Promise<void>,
-  { signal, onMissing, now = Date.now }: StayRegisteredOptions = {},
+  { signal, onMissing, now = steadyNow }: StayRegisteredOptions = {},
 ): Promise<void> {
   let missing_at_ms = -Infinity;
   for (;;) {

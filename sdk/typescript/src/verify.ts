@@ -41,6 +41,11 @@ export interface Push {
    */
   hops: number | null;
   /**
+   * How many messages before this one were for these agents and are not pushed, up to 1,000; 0 for a membership without
+   * rules. `client.listMessages` has them. From convoke-missed; not covered by the signature.
+   */
+  missed: number;
+  /**
    * With this URL and this token the instance can reply later, for a day: `client.sendReply(push.reply_token, …)`, or a
    * POST to the address. Null unless the instance may reply. Not covered by the signature.
    */
@@ -97,10 +102,11 @@ export interface VerifyOptions {
  *
  * @param secret the instance's webhook_secret, or several of them while it is being rotated
  * @throws VerificationError (as a rejection) with a `reason`
- * @throws RangeError (as a rejection) when tolerance_s is NaN or negative, TypeError when it is no number
+ * @throws RangeError (as a rejection) when tolerance_s is NaN or negative, TypeError when it is no number, or
+ *   when the body was parsed already
  */
 export async function verify(
-  body: Uint8Array | string,
+  body: Uint8Array | ArrayBuffer | string,
   headers: HeadersLike,
   secret: string | readonly string[],
   options: VerifyOptions = {},
@@ -114,10 +120,11 @@ export async function verify(
  * Verifies the signature and the timestamp alone: Standard Webhooks v1, whatever the body is.
  *
  * @throws VerificationError (as a rejection) with a `reason`
- * @throws RangeError (as a rejection) when tolerance_s is NaN or negative, TypeError when it is no number
+ * @throws RangeError (as a rejection) when tolerance_s is NaN or negative, TypeError when it is no number, or
+ *   when the body was parsed already
  */
 export async function verifySignature(
-  body: Uint8Array | string,
+  body: Uint8Array | ArrayBuffer | string,
   headers: HeadersLike,
   secret: string | readonly string[],
   options: VerifyOptions = {},
@@ -229,8 +236,12 @@ function base64(bytes: Uint8Array): string {
   return btoa(String.fromCharCode(...bytes));
 }
 
-function bytesOf(body: Uint8Array | string): Uint8Array {
-  return typeof body === 'string' ? new TextEncoder().encode(body) : body;
+/** @throws TypeError for a body that was parsed already */
+function bytesOf(body: Uint8Array | ArrayBuffer | string): Uint8Array {
+  if (typeof body === 'string') return new TextEncoder().encode(body);
+  if (ArrayBuffer.isView(body)) return new Uint8Array(body.buffer, body.byteOffset, body.byteLength);
+  if (body instanceof ArrayBuffer) return new Uint8Array(body);
+  throw new TypeError('the body must be its bytes or its text, as it arrived, before any parser');
 }
 
 function requiredHeader(headers: HeadersLike, name: string): string {
@@ -285,6 +296,7 @@ export function readPush(bytes: Uint8Array, headers: HeadersLike): Push {
     from_agent: decoded(header(headers, 'convoke-from-agent')),
     in_reply_to: header(headers, 'convoke-in-reply-to'),
     hops: count(header(headers, 'convoke-hops')),
+    missed: count(header(headers, 'convoke-missed')) ?? 0,
     reply_url: header(headers, 'convoke-reply-url'),
     reply_token: header(headers, 'convoke-reply-token'),
     traceparent: header(headers, 'traceparent'),

@@ -94,7 +94,7 @@ class AsyncOperations:
         webhook_url has another origin or transport changes: then they are dropped, because they may hold a
         credential for the old server, and dropped_header_names lists them.
 
-        :param instance_id: The id of an instance.
+        :param instance_id: The id of the instance: not `.` or `..`, which no client can put into a path.
         :param instance_name: The name that people see.
         :param agent_ids: Agent ids; duplicates are dropped, order is kept. At most 1000, of at most 40000 bytes in
             all.
@@ -426,7 +426,8 @@ class AsyncOperations:
         they are given. The agents need not be in the list of the instance.
 
         :param instance_id: The id of an instance.
-        :param meeting_id: The meeting; an integer is taken as its decimal string.
+        :param meeting_id: The meeting: not `.` or `..`, which no client can put into a path. An integer in digits
+            is taken as this text.
         :param agent_ids: The agents of the instance that take part; they replace those of an earlier join.
         :param wake: Which messages for these agents are pushed. `all`: every one; `targeted`: only those that name
             one of them in target_agents; `people`: only those of people. The others are only in the history. When
@@ -464,7 +465,8 @@ class AsyncOperations:
         is no error.
 
         :param instance_id: The id of an instance.
-        :param meeting_id: The meeting; an integer is taken as its decimal string.
+        :param meeting_id: The meeting: not `.` or `..`, which no client can put into a path. An integer in digits
+            is taken as this text.
         """
         return await self._requests.call(
             "POST",
@@ -938,8 +940,8 @@ class AsyncOperations:
         :param since: Only deliveries of messages that were sent at or after this time.
         :param until: Only deliveries of messages that were sent before this time.
         :param status_code: Only deliveries with an attempt that got this status.
-        :param outcome: How an attempt ended, in the order of its stages: up to `tls_failed` the receiver was not
-            reached.
+        :param outcome: How an attempt ended, in the order of its stages. With `tls_failed` and each value before
+            it, the receiver was not reached.
         :param agent_id: Only deliveries for this agent, in all meetings.
         :param text: Only messages whose JSON contains this text; capital letters from A to Z count as small
             letters.
@@ -1126,7 +1128,8 @@ class AsyncOperations:
 
         :param scopes: The rights of the key.
         :param name: A name for people.
-        :param meeting_ids: Limits sending, reading and joining to these meetings. At most 1000.
+        :param meeting_ids: Limits sending, reading and joining to these meetings. At most 1000, of at most 40000
+            bytes in all.
         :param instance_id: Limits the scope `instance` to this instance.
         :param expires_at: RFC 3339. From then on the key is refused; absent: never.
         """

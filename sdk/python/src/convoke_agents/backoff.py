@@ -49,5 +49,5 @@ class Backoff:
 
 
 def asked_pause_s(error: ConvokeError) -> float:
-    """The pause that the service asks for. What responds in place of Convoke has nothing to say about it."""
+    """The pause that the service asks for. 0 for a response that is not from Convoke."""
     return 0.0 if error.code == "unexpected_response" else min(error.retry_after_s or 0, _ASKED_S_MAX)

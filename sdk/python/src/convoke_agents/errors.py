@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import re
 import socket
 import ssl
@@ -34,7 +35,7 @@ class ConvokeError(Exception):
     status: int | None
     """The HTTP status; None when there was no response."""
     errors: tuple[FieldError, ...]
-    """The invalid fields, when the code is `invalid_fields`; otherwise empty."""
+    """The fields that the failure is about, such as those that are not valid; empty when it is about none."""
     retry_after_s: int | None
     """How long the server asked to wait; None when it did not."""
     idempotency_key: str | None
@@ -87,7 +88,7 @@ class ConvokeError(Exception):
 def error_from_response(response: httpx.Response, text: str, url: str) -> ConvokeError:
     """The error for a response whose status is not a success."""
     status = response.status_code
-    retry_after_s = parse_retry_after(response.headers.get("retry-after"))
+    retry_after_s = parse_retry_after(response.headers.get("retry-after"), sent_at(response))
     try:
         problem = Problem.model_validate(parse_json(text))
     except (ValueError, ValidationError):
@@ -119,20 +120,30 @@ def _of_a_proxy(response: httpx.Response, url: str) -> str:
     )
 
 
-def parse_retry_after(value: str | None) -> int | None:
+def parse_retry_after(value: str | None, now: datetime) -> int | None:
     """Seconds or an HTTP date (RFC 9110, section 10.2.3); anything else counts as absent."""
     if value is None:
         return None
     if re.fullmatch(r"\s*[0-9]{1,9}\s*", value):
         return int(value)
+    at = _http_date(value)
+    return None if at is None else max(0, math.ceil((at - now).total_seconds()))
+
+
+def sent_at(response: httpx.Response) -> datetime:
+    """When a response was sent, on the clock of its sender, because the clock of this machine may be wrong.
+
+    The header has whole seconds. Where a proxy removes it, the clock of this machine takes its place.
+    """
+    return _http_date(response.headers.get("date", "")) or datetime.now(timezone.utc)
+
+
+def _http_date(value: str) -> datetime | None:
     try:
         at = parsedate_to_datetime(value)
     except (TypeError, ValueError, OverflowError):
         return None
-    if at.tzinfo is None:
-        at = at.replace(tzinfo=timezone.utc)
-    ahead_s = (at - datetime.now(timezone.utc)).total_seconds()
-    return max(0, int(-(-ahead_s // 1)))
+    return at.replace(tzinfo=timezone.utc) if at.tzinfo is None else at
 
 
 _CUT = "the connection was cut; if this goes on, look at the log of Convoke and of any proxy in between"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import re
+import time
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +21,8 @@ from convoke_agents.requests import AsyncRequests, Target
 _SILENCE_S_MAX = 40.0
 _WAIT_FIRST_S = 0.5
 _WAIT_S_MAX = 15.0
+# After a connection of this length the pauses begin anew. What cuts each connection at once must not be asked at once.
+_LASTED_S = 5.0
 # Longer than any event.
 _LINE_CHARS_MAX = 4 << 20
 
@@ -48,6 +52,7 @@ async def listen(
     try:
         while True:
             failure: ConvokeError | None = None
+            connected_at_s = math.inf
             try:
                 headers = {"accept": "text/event-stream"}
                 if last_event_id is not None:
@@ -58,7 +63,7 @@ async def listen(
                         raise error_from_response(response, text, url)
                     if not response.headers.get("content-type", "").startswith("text/event-stream"):
                         raise error_from_proxy(response, url)
-                    failures = 0
+                    connected_at_s = time.monotonic()
                     was_connected = True
                     if on_connection is not None:
                         on_connection("connected", None)
@@ -77,6 +82,8 @@ async def listen(
                 failure = error
             if on_connection is not None:
                 on_connection("reconnecting", failure)
+            if time.monotonic() - connected_at_s >= _LASTED_S:
+                failures = 0
             wait_s = min(_WAIT_FIRST_S * float(2 ** min(failures, 20)), _WAIT_S_MAX) * random.uniform(0.5, 1)
             failures += 1
             await asyncio.sleep(max(wait_s, 0 if failure is None else asked_pause_s(failure)))

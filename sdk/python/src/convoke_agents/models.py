@@ -162,7 +162,8 @@ class ApiKeyWithToken(Model):
 
 
 Outcome: TypeAlias = Literal["blocked", "dns_failed", "connect_refused", "connect_timeout", "unreachable", "tls_failed", "timeout", "broken_response", "bad_status", "gone", "not_200", "ok"]
-"""How an attempt ended, in the order of its stages: up to `tls_failed` the receiver was not reached."""
+"""How an attempt ended, in the order of its stages. With `tls_failed` and each value before it, the receiver was not
+reached."""
 
 
 class Attempt(Model):
@@ -756,7 +757,8 @@ class InviteWithLink(Model):
     revoked_at: datetime | None
     """When it was revoked; null: it was not."""
     link: str = Field(repr=False)
-    """The link redeems the invite once, and is not shown again. It begins with the address of this request."""
+    """The link redeems the invite once, and is not shown again. It begins with the setting public_url, or else with
+    the address of this request."""
     is_public_url: bool
     """Whether the link begins with the setting public_url. Otherwise it begins with the address of this request as
     the service saw it, which a proxy may have changed."""

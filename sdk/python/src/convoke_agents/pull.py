@@ -9,7 +9,6 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequen
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta, timezone
-from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Any, Literal, TypeAlias
 from uuid import uuid4
@@ -18,7 +17,7 @@ import httpx
 
 from convoke_agents.answers import Answer, reply_body
 from convoke_agents.backoff import Backoff
-from convoke_agents.errors import ConvokeError
+from convoke_agents.errors import ConvokeError, sent_at
 from convoke_agents.json_text import json_text
 from convoke_agents.models import Pulled, PulledPush
 from convoke_agents.number_option import check_number
@@ -615,10 +614,5 @@ def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
 
 
 def _left_s(push: PulledPush, response: httpx.Response) -> float:
-    """The seconds until the deadline, by the clock of the service, because the clock of this machine may be wrong."""
-    try:
-        # The header has whole seconds.
-        sent_at = parsedate_to_datetime(response.headers.get("date", ""))
-    except (TypeError, ValueError, OverflowError):
-        sent_at = datetime.now(timezone.utc)
-    return max(0.0, (push.deadline_at - sent_at).total_seconds())
+    """The seconds until the deadline, by the clock of the service."""
+    return max(0.0, (push.deadline_at - sent_at(response)).total_seconds())

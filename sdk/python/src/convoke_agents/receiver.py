@@ -21,6 +21,7 @@ from convoke_agents.verify import Push, VerificationError, decode_secrets, read_
 
 # Twice the size of the largest push under the server's default limit, its list of agents included.
 _BODY_BYTES_MAX = 2 * 1024 * 1024
+_LENGTH_DIGITS_MAX = 15
 # With its default settings, Convoke retries a push that got a response for less than an hour. That takes longer only
 # when the receiver asks for more time, or when somebody retries the push by hand.
 _REMEMBER_S = 3600.0
@@ -303,7 +304,8 @@ class WsgiApp:
             )
         elif not (length or "0").isdecimal():
             return _text(400, "content-length is not a number")
-        elif int(length or "0") > self._receiver.body_bytes_max:
+        # Python reads no numbers of thousands of digits.
+        elif len(length) > _LENGTH_DIGITS_MAX or int(length or "0") > self._receiver.body_bytes_max:
             return self._receiver.too_large()
         body: bytes = environ["wsgi.input"].read(int(length or "0"))
         headers = {name[5:].replace("_", "-"): value for name, value in environ.items() if name.startswith("HTTP_")}

@@ -33,6 +33,8 @@ DELETE_TIMEOUT_S = 60.0
 ATTEMPTS_MAX = 4
 # When a server asks for a longer pause, the SDK does not retry: the caller decides.
 RETRY_WAIT_S_MAX = 30
+# httpx takes no longer URL. A service takes 16 KiB.
+_URL_LENGTH_MAX = 65_536
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 T = TypeVar("T")
@@ -70,12 +72,16 @@ class Target:
         return headers
 
     def url_of(self, path: str, query: Mapping[str, Any] | None) -> str:
+        """:raises ValueError: the URL would be too long to be sent"""
         words = {
             name: str(value).lower() if isinstance(value, bool) else value for name, value in (query or {}).items()
         }
         # `doseq` repeats a parameter for each value of a list.
         text = urlencode(words, doseq=True, quote_via=quote)
-        return f"{self.base_url}{path}{'?' if text else ''}{text}"
+        url = f"{self.base_url}{path}{'?' if text else ''}{text}"
+        if len(url) > _URL_LENGTH_MAX:
+            raise ValueError(f"the URL of {path[:100]} would have {len(url)} characters: give shorter ids or filters")
+        return url
 
     def link_here(self, link: str) -> str:
         """The link of an invite, with the address at which this client reaches the service."""

@@ -78,6 +78,9 @@ class Push:
     """The message_id of the message that this one answers; None: the sender named none. Not covered by the signature."""
     hops: int | None
     """How many messages of agents in a row led to the message; None when absent. Not covered by the signature."""
+    missed: int
+    """How many messages before this one were for these agents and are not pushed, up to 1,000; 0 for a membership
+    without rules. `client.list_messages` has them. From convoke-missed; not covered by the signature."""
     reply_url: str | None
     """With this and `reply_token` the instance can reply later, for a day: `client.send_reply(push.reply_token, …)`, or a
     POST to the address. None unless the instance may reply. Not covered by the signature."""
@@ -180,14 +183,15 @@ def decode_secrets(secret: str | Sequence[str]) -> list[bytes]:
 
     :raises VerificationError: with the reason `invalid_secret`
     """
-    secrets = [secret] if isinstance(secret, str) else list(secret)
+    # A setting that is absent is often None.
+    secrets = [secret] if isinstance(secret, str) else list(secret or [])
     if not secrets:
         raise _invalid_secret()
     return [_decode_secret(each) for each in secrets]
 
 
-def _decode_secret(secret: str) -> bytes:
-    if not secret.startswith(_SECRET_PREFIX):
+def _decode_secret(secret: str | None) -> bytes:
+    if secret is None or not secret.startswith(_SECRET_PREFIX):
         raise _invalid_secret()
     text = secret[len(_SECRET_PREFIX) :]
     try:
@@ -235,6 +239,7 @@ def read_push(body: bytes | str, headers: Mapping[str, str]) -> Push:
         from_agent=_decoded(named.get("convoke-from-agent")),
         in_reply_to=named.get("convoke-in-reply-to"),
         hops=_count(named.get("convoke-hops")),
+        missed=_count(named.get("convoke-missed")) or 0,
         traceparent=named.get("traceparent"),
         tracestate=named.get("tracestate"),
         reply_url=named.get("convoke-reply-url"),
