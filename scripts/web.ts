@@ -27,8 +27,7 @@ const TOOLS = ['vite', ...TOOLS_IN_PAGES];
 /** Builds when the sources differ from those of the last build. Several processes may do so at the same time. */
 export async function buildIfStale(): Promise<'built' | 'fresh'> {
   const digest = await digestOfSources();
-  const built_from = await readFile(STAMP, 'utf8').catch(() => null);
-  if (built_from === digest) return 'fresh';
+  if ((await builtFrom()) === digest) return 'fresh';
   await build(digest);
   return 'built';
 }
@@ -47,7 +46,7 @@ async function build(digest: string): Promise<void> {
     await writeFile(join(out, '.built-from'), digest);
     // Only its owner can read a temporary directory, but the service may run as another user.
     await chmod(out, 0o755);
-    await putInPlace(out);
+    await putInPlace(out, digest);
   } finally {
     await rm(out, { recursive: true, force: true });
   }
@@ -65,11 +64,18 @@ async function compress(out: string): Promise<void> {
   }
 }
 
+/** The digest of the sources of the pages that are in place; null when there are none. */
+const builtFrom = (): Promise<string | null> => readFile(STAMP, 'utf8').catch(() => null);
+
 /** Replaces the pages as a whole, so that nobody gets a mixture of two builds. */
-async function putInPlace(out: string): Promise<void> {
+async function putInPlace(out: string, digest: string): Promise<void> {
   const old = `${out}-old`;
-  if (existsSync(DIST)) await rename(DIST, old).catch(() => {});
-  // Another process may have been quicker, with the same sources.
+  if (existsSync(DIST)) {
+    // Another process was quicker, with the same sources. To replace pages leaves a moment without any.
+    if ((await builtFrom()) === digest) return;
+    await rename(DIST, old).catch(() => {});
+  }
+  // Another process may have been quicker here too.
   await rename(out, DIST).catch((error: NodeJS.ErrnoException) => {
     if (error.code !== 'ENOTEMPTY' && error.code !== 'EEXIST') throw error;
   });

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import type { Delivery, Instance, Meeting, MeetingInstance, Page as ListOf } from '@convoke/sdk';
-import { stretchTimers, useVisitor } from '../support/browser.ts';
+import { follow, holdBack, stretchTimers, useVisitor } from '../support/browser.ts';
 import { rpc, RPC_HEADERS } from '../support/mcp.ts';
 import { pushOf, Receiver, startReceiver } from '../support/receiver.ts';
 import { type Service, startService } from '../support/service.ts';
@@ -258,6 +258,42 @@ describe('where one reads', { concurrency: 3 }, () => {
     assert.equal((await service.settled(await service.send('m', {}))).state, 'delivered');
   });
 
+  test('a button that moves while it is pressed is pressed, and one that the pointer leaves is not', async (t) => {
+    const service = await startService(t);
+    await service.member(t, 'm', { registration: { instance_id: 'box' } });
+    await service.settled(await service.send('m', {}));
+    await visitor.visit(service.url, { path: '/instances' }, async (page) => {
+      await stretchTimers(page);
+      const { held, release } = await holdBack(page, '**/api/v1/instances/box/history/');
+      await follow(page, '/instances/box');
+      await held;
+      const button = page.getByRole('button', { name: 'Edit…' });
+      const dialog = page.getByRole('dialog');
+      await page.getByRole('link', { name: 'm', exact: true }).waitFor();
+      await page.getByRole('link', { name: /#1\s*delivered/ }).waitFor();
+      await button.hover();
+      const before = (await button.boundingBox())!;
+      await page.mouse.down();
+      release();
+      await until(
+        'the button to move',
+        async () => (await button.boundingBox())!,
+        ({ y }) => Math.abs(y - before.y) > before.height,
+      );
+      await page.mouse.up();
+      await dialog.waitFor();
+      await dialog.getByRole('button', { name: 'Close' }).click();
+      await dialog.waitFor({ state: 'detached' });
+
+      await button.hover();
+      await page.mouse.down();
+      await page.mouse.move(4, 4, { steps: 3 });
+      await page.mouse.up();
+      await page.evaluate('new Promise((resolve) => setTimeout(resolve))');
+      assert.equal(await dialog.count(), 0);
+    });
+  });
+
   test('an instance is edited on its page: its name, agents, address, headers and time; a wrong one is refused by its name', async (t) => {
     const service = await startService(t);
     const { instance_id } = await failing(t, service, 1);
@@ -307,7 +343,7 @@ describe('where one reads', { concurrency: 3 }, () => {
       await page.getByRole('button', { name: 'Copy the curl command' }).click();
       await page.getByText('Copied the curl command.').waitFor();
       const copied = await page.evaluate<string>('navigator.clipboard.readText()');
-      assert.match(copied, /^curl -X POST 'http:/);
+      assert.match(copied, /^curl --globoff -X POST 'http:/);
       assert.match(copied, /'authorization: \[hidden\]'/);
       assert.doesNotMatch(copied + (await page.content()), /canary/);
     });

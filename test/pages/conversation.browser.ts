@@ -320,7 +320,11 @@ describe("a meeting's page", { concurrency: 2 }, () => {
           return calls();
         });
         await say(service, meeting_id, 1, seq);
-        await message(page, seq).waitFor();
+        // The marks of a message arrive after it, and a slow response would bring them after the count.
+        await message(page, seq)
+          .getByRole('button', { name: /delivered/ })
+          .nth(1)
+          .waitFor();
         cost = { keystroke, arrival: await calls() };
       });
       return cost;

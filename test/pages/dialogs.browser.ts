@@ -395,6 +395,8 @@ describe('dialogs', { concurrency: 2 }, () => {
     const agent_ids = ['research, europe'];
     await service.member(t, 'room', { agent_ids, registration: { instance_id: 'box' } });
     await visitor.visit(service.url, { path: '/instances/box' }, async (page) => {
+      // The button moves when the list above it arrives, and a click on it may then miss.
+      await page.getByRole('link', { name: 'room', exact: true }).waitFor();
       await page.getByRole('button', { name: 'Join a meeting' }).click();
       const dialog = page.getByRole('dialog', { name: 'Join a meeting' });
       await dialog.getByLabel('Meeting id').fill('other');

@@ -630,7 +630,7 @@ describe('lists', { concurrency: 2 }, () => {
       await page.keyboard.press('Enter');
       const item = page.getByRole('region', { name: 'Instance alpha' });
       await item.waitFor();
-      assert.equal(await item.evaluate((section) => section.matches(':focus')), true);
+      assert.equal(await item.evaluate((section) => section === section.ownerDocument.activeElement), true);
     });
   });
 

@@ -422,6 +422,12 @@ describe('a message that nobody received', () => {
       const { held, release } = await holdBack(page, '**/explain/**');
       await text.fill('second');
       await text.press('Enter');
+      // The composer asks the same before a message is sent, so a held question alone does not show that one was sent.
+      await until(
+        'the box to be empty',
+        () => text.inputValue(),
+        (found) => found === '',
+      );
       await held;
       await text.fill('third');
       await text.press('Enter');

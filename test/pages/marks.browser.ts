@@ -3,12 +3,19 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { BACKOFF_MAX_MS } from '../../src/domain/delivery.ts';
 import { seriousIn } from '../support/axe.ts';
-import { openRequests, useVisitor } from '../support/browser.ts';
+import { follow, openRequests, useVisitor } from '../support/browser.ts';
 import { startService } from '../support/service.ts';
 import { SetClock } from '../support/set_clock.ts';
 import { until } from '../support/wait.ts';
 
 const visitor = useVisitor();
+
+const PULLS = (instance_id: string) => ({
+  instance_id,
+  instance_name: instance_id,
+  agent_ids: [instance_id === 'box' ? 'box' : 'b'],
+  transport: 'pull',
+});
 
 describe('a delivery', { concurrency: 2 }, () => {
   test('that waits for a machine that is down has another mark than one that waits for its time, also when that changes', async (t) => {
@@ -49,7 +56,12 @@ describe('a delivery', { concurrency: 2 }, () => {
       assert.deepEqual(await seriousIn(page), []);
       await page.goto(`${service.url}/deliveries/${delivery_id}`);
       await page.locator('.status-line .mark-held').waitFor();
-      assert.equal(await page.locator('.row .mark-held').count(), 2);
+      // The rows of the list beside the delivery come with another response.
+      await until(
+        'both rows to have the mark',
+        () => page.locator('.row .mark-held').count(),
+        (count) => count === 2,
+      );
 
       await page.goto(`${service.url}/instances`);
       await page.getByRole('columnheader', { name: 'Last success' }).waitFor();
@@ -87,6 +99,59 @@ describe('a delivery', { concurrency: 2 }, () => {
       await mark.locator('.mark-good').waitFor();
       await service.request('PATCH', '/api/v1/meetings/m/', { body: { paused: true } });
       await mark.waitFor({ state: 'detached' });
+    });
+  });
+
+  test('has the mark of the newest state of its machine, also when that changed while the page read the delivery', async (t) => {
+    const service = await startService(t);
+    await service.post('/api/v1/instances/register/', PULLS('box'));
+    await service.join('m', 'box', ['box']);
+    await service.send('m', { content: 'First' });
+    await visitor.visit(service.url, { path: '/meetings' }, async (page) => {
+      const released = Promise.withResolvers<void>();
+      await page.route('**/api/v1/deliveries/?meeting_id=m&*', async (route) => {
+        const response = await route.fetch();
+        await released.promise;
+        await route.fulfill({ response });
+      });
+      const read = page.waitForRequest('**/api/v1/deliveries/?meeting_id=m&*');
+      await follow(page, '/meetings/m');
+      await read;
+      const members = /meetings\/m\/instances\//;
+      await page.getByText('First').waitFor();
+      const noticed = page.waitForRequest(members);
+      await service.patch('box', { webhook_enabled: false });
+      await noticed;
+      released.resolve();
+      await page
+        .getByRole('article', { name: 'Message 1' })
+        .getByRole('button', { name: /waiting: box is paused/ })
+        .waitFor();
+    });
+  });
+
+  test('of an early message is read again together with that of a late one, with many recipients between them', async (t) => {
+    const service = await startService(t);
+    for (const instance_id of ['box', ...Array.from({ length: 100 }, (_, n) => `pulls-${n}`)]) {
+      await service.post('/api/v1/instances/register/', PULLS(instance_id));
+      await service.join('m', instance_id, [instance_id === 'box' ? 'box' : 'b']);
+    }
+    await service.send('m', { content: 'First' }, ['box']);
+    await visitor.visit(service.url, { path: '/meetings/m' }, async (page) => {
+      const markOf = (name: string, why: RegExp) =>
+        page.getByRole('article', { name, exact: true }).getByRole('button', { name: why });
+      await markOf('Message 1', /waiting for its machine to connect/).waitFor();
+      // When the live feed opens, the page reads everything again. It shows this message only then, or later.
+      await service.send('m', { content: 'Second' }, ['box']);
+      await markOf('Message 2', /waiting for its machine to connect/).waitFor();
+      // More deliveries than the page reads of a range.
+      for (let n = 0; n < 26; n++) await service.send('m', { content: `Wide ${n}` }, ['b']);
+      await page.getByText('Wide 25').waitFor();
+      await service.send('m', { content: 'Last' }, ['box']);
+      await markOf('Message 29', /waiting for its machine to connect/).waitFor();
+      await service.patch('box', { webhook_enabled: false });
+      await markOf('Message 29', /waiting: box is paused/).waitFor();
+      await markOf('Message 1', /waiting: box is paused/).waitFor();
     });
   });
 

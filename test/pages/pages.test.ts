@@ -3,8 +3,9 @@ import assert from 'node:assert/strict';
 import { mkdtemp, mkdir, rm, utimes, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { test, type TestContext } from 'node:test';
+import { before, test, type TestContext } from 'node:test';
 import Fastify from 'fastify';
+import { buildIfStale } from '../../scripts/web.ts';
 import { addUnknownRoutes } from '../../src/http/intake/intake.ts';
 import { Pages } from '../../src/http/pages.ts';
 import type { App } from '../../src/http/context.ts';
@@ -12,6 +13,8 @@ import { startService } from '../support/service.ts';
 
 const NAVIGATION = { accept: 'text/html,application/xhtml+xml,*/*;q=0.8' };
 const INDEX = '<!doctype html><title>Convoke</title>';
+
+before(async () => void (await buildIfStale()));
 
 async function built(t: TestContext, files: Record<string, string> = {}): Promise<string> {
   const directory = await mkdtemp(join(tmpdir(), 'convoke-pages-'));

@@ -2,7 +2,7 @@
  * Responses of the service. The live feed keeps them up to date: an event says only that something changed, and the
  * page asks again.
  */
-import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
+import { useCallback, useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { ConvokeError, type SearchPage } from '@convoke/sdk';
 import { type FeedEvent, feed } from './feed.ts';
 
@@ -160,7 +160,7 @@ export function useQuery<T>(
 /** Whether the user has left the view. Then nobody waits for a response, and the session may have ended. */
 function useLeft(): { readonly current: boolean } {
   const is_left = useRef(false);
-  useEffect(() => () => void (is_left.current = true), []);
+  useLayoutEffect(() => () => void (is_left.current = true), []);
   return is_left;
 }
 
@@ -318,7 +318,7 @@ function joined<T>(
   order?: Order<T>,
 ): Loaded<T> {
   if (fresh.cursor === null || loaded.rows === null) return fresh;
-  // The first page ended early. Rows that are missing in it are gone if it read their places.
+  // The first page ended early. A row that is missing in it is gone, if it read the place of the row.
   const read_to = fresh.searched_to;
   if (read_to !== null && order !== undefined) {
     const { placeOf, isRead } = order;

@@ -71,8 +71,8 @@ function noteVersion(found: Session | null): void {
 }
 
 /**
- * Whenever the feed goes on, asks whether the service has another version now. The feed of a hidden page has a break
- * that nobody calls one, and the service may change its version in that time.
+ * Whenever the feed goes on, asks whether the service has another version now. A hidden page has no feed for a while,
+ * without an error, and the service may change its version in that time.
  */
 function followVersion(): void {
   let goes_on = false;

@@ -2,7 +2,7 @@
  * The keys that move through a list. They work wherever the focus is, but not in a field of text and not while a dialog
  * is open. Where the arrow keys scroll or choose something, only j and k work.
  */
-import { useEffect, useRef } from 'preact/hooks';
+import { useLayoutEffect, useRef } from 'preact/hooks';
 import { isPrefixed, isWriting } from '../keyboard.ts';
 
 interface ListKeys {
@@ -17,7 +17,7 @@ interface ListKeys {
 export function useListKeys(keys: ListKeys): void {
   const latest = useRef(keys);
   latest.current = keys;
-  useEffect(() => {
+  useLayoutEffect(() => {
     const onKeyDown = (event: KeyboardEvent): void => {
       if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isWriting(event.target)) return;
       if (isPrefixed() || document.querySelector('dialog[open]') !== null) return;

@@ -22,10 +22,12 @@ const QUICK_MS = 1500;
 const KEPT_MAX = 150;
 const DELIVERIES_PAGE = 500;
 /**
- * The most pages of deliveries that are read at a time. In a meeting with many recipients these pages may not reach
+ * The most pages of deliveries that are read of a range. In a meeting with many recipients these pages may not reach
  * every message. The earlier messages then have no marks, but a link to their deliveries.
  */
 const DELIVERY_PAGES_MAX = 4;
+/** The most ranges that are read at a time: each range has as many changed messages as its pages reach. */
+const RANGES_MAX = 4;
 
 /** A message, with the parts that people read. */
 export interface Line extends Omit<RawMessage, 'message'> {
@@ -62,22 +64,8 @@ const NOTHING: Stretch = {
   problem: null,
 };
 
-/** The messages whose deliveries changed, from one seq to another. */
-interface Changed {
-  from: number;
-  to: number;
-}
-
-const UNCHANGED: Changed = { from: Infinity, to: 0 };
-const ALL_CHANGED: Changed = { from: 0, to: Infinity };
-
-function one(seq: number): Changed {
-  return { from: seq, to: seq };
-}
-
-function union(a: Changed, b: Changed): Changed {
-  return { from: Math.min(a.from, b.from), to: Math.max(a.to, b.to) };
-}
+/** The seqs of the messages whose deliveries changed; null: those of all messages. */
+type Changed = Set<number> | null;
 
 export class Conversation {
   readonly stretch = new Observable<Stretch>(NOTHING);
@@ -87,7 +75,9 @@ export class Conversation {
    */
   is_followed = true;
   readonly #meeting_id: string;
-  #changed = UNCHANGED;
+  #changed: Changed = new Set();
+  /** The instances that changed. No event says for which deliveries the reason to wait changed with them. */
+  readonly #changed_instances = new Set<string>();
   #newest_seq = 0;
   /** The most messages that a request asks for. */
   #page = PAGE;
@@ -95,6 +85,7 @@ export class Conversation {
   #wanted: number | null = null;
   /** The last step; the next step begins when this step has ended. */
   #step: Promise<void> = Promise.resolve();
+  #is_reading = false;
   #is_growing = false;
   #is_refreshing = false;
   #is_stale = false;
@@ -111,30 +102,31 @@ export class Conversation {
 
   /** Remembers the change that an event reports, for the next refresh. */
   note({ name, meeting_id, instance_id, delivery_id, sent }: FeedEvent): void {
-    if (name === 'gap') return this.#isStale(ALL_CHANGED, Infinity);
-    if (name.startsWith('instance.')) this.#waitsOfAreStale(instance_id);
+    if (name === 'gap') return this.#isStale(null, Infinity);
+    if (name.startsWith('instance.')) this.#waitsAreStale(instance_id);
     if (meeting_id !== this.#meeting_id && meeting_id !== null) return;
-    if (sent?.name === 'message.accepted') this.#isStale(one(sent.data.seq), sent.data.seq);
+    if (sent?.name === 'message.accepted') this.#isStale(sent.data.seq, sent.data.seq);
     else if (sent?.name === 'delivery.attempted') {
-      this.#isStale(one(sent.data.seq), 0);
+      this.#isStale(sent.data.seq, 0);
       // After a failure an instance that is down backs off again.
-      if (sent.data.state !== 'delivered') this.#waitsOfAreStale(sent.data.instance_id);
+      if (sent.data.state !== 'delivered') this.#waitsAreStale(sent.data.instance_id);
     } else if (name === 'delivery.settled' || name === 'delivery.queued') {
       const [known] = this.#which((delivery) => delivery.delivery_id === delivery_id);
-      this.#isStale(known === undefined ? ALL_CHANGED : one(known.seq), 0);
-    } else if (name === 'meeting.changed') this.#isStale(ALL_CHANGED, 0);
+      this.#isStale(known?.seq ?? null, 0);
+    } else if (name === 'meeting.changed') this.#isStale(null, 0);
   }
 
   /**
-   * Whether the stretch has a pending delivery to the instance. When the instance changes, the reason for which that
-   * delivery waits may change too, and no event says so.
+   * Whether the stretch may have a pending delivery to the instance. When the instance changes, the reason for which
+   * that delivery waits may change too, and no event says so.
    */
-  isPendingFor(instance_id: string | null | undefined): boolean {
-    return this.#pendingFor(instance_id).length > 0;
+  mayWaitFor(instance_id: string | null | undefined): boolean {
+    // The deliveries that are read now may be from before the change.
+    return this.#is_reading || this.#pendingFor(instance_id).length > 0;
   }
 
-  #waitsOfAreStale(instance_id: string | null | undefined): void {
-    for (const { seq } of this.#pendingFor(instance_id)) this.#isStale(one(seq), 0);
+  #waitsAreStale(instance_id: string | null | undefined): void {
+    if (instance_id && this.mayWaitFor(instance_id)) this.#changed_instances.add(instance_id);
   }
 
   #pendingFor(instance_id: string | null | undefined): Delivery[] {
@@ -146,13 +138,15 @@ export class Conversation {
   }
 
   /**
-   * @param seq the seq of a message that was sent; Infinity when there may be new messages; 0 when there is no new
-   * message
+   * @param changed_seq the message whose deliveries changed; null: they may have changed for all messages
+   * @param newest_seq the seq of a message that was sent; Infinity when there may be new messages; 0 when there is no
+   * new message
    */
-  #isStale({ from, to }: Changed, seq: number): void {
-    this.#changed = union(this.#changed, { from, to });
-    if (seq === 0) return;
-    if (seq < Infinity) this.#newest_seq = Math.max(this.#newest_seq, seq);
+  #isStale(changed_seq: number | null, newest_seq: number): void {
+    if (changed_seq === null) this.#changed = null;
+    else this.#changed?.add(changed_seq);
+    if (newest_seq === 0) return;
+    if (newest_seq < Infinity) this.#newest_seq = Math.max(this.#newest_seq, newest_seq);
     if (!this.is_followed) this.#show({ is_to_end: false });
   }
 
@@ -206,12 +200,15 @@ export class Conversation {
   #inTurn(step: () => Promise<void>): Promise<void> {
     const run = async (): Promise<void> => {
       if (this.#is_gone) return;
+      this.#is_reading = true;
       try {
         await step();
         this.#show({ problem: null });
       } catch (error) {
-        this.#changed = ALL_CHANGED;
+        this.#changed = null;
         this.#show({ problem: errorOf(error) });
+      } finally {
+        this.#is_reading = false;
       }
     };
     return (this.#step = this.#step.then(run));
@@ -232,37 +229,42 @@ export class Conversation {
 
   async #replace(read: Pick<Stretch, 'has_earlier' | 'is_to_end'> & { lines: Line[] }): Promise<void> {
     this.#show(read);
-    this.#changed = UNCHANGED;
-    await this.#readDeliveries(ALL_CHANGED);
+    this.#changed = new Set();
+    await this.#readDeliveries(null);
   }
 
   async #refresh(): Promise<void> {
     const { lines, is_to_end } = this.stretch.value;
     const last = lines?.at(-1);
     if (lines === null || last === undefined) return this.#open(this.#wanted);
-    const changed = this.#changed;
-    this.#changed = UNCHANGED;
-    let added = UNCHANGED;
+    const changed = this.#takeChanged();
     if (is_to_end && this.is_followed) {
       const { lines: more, has_more } = await this.#read({ after_seq: last.seq, limit: PAGE });
-      // So many messages arrived at once that the reader could not follow anyway.
+      // So many messages arrived together that the reader could not follow anyway.
       if (has_more) return this.#open(null);
-      if (more[0] !== undefined) added = { from: more[0].seq, to: Infinity };
+      for (const { seq } of more) changed?.add(seq);
       this.#append(more, { is_to_end: true });
     } else this.#show({});
-    if (changed.to >= added.from) added = union(added, changed);
-    else await this.#readDeliveries(changed);
-    await this.#readDeliveries(added);
+    await this.#readDeliveries(changed);
+  }
+
+  #takeChanged(): Changed {
+    const changed = this.#changed;
+    for (const instance_id of this.#changed_instances)
+      for (const { seq } of this.#pendingFor(instance_id)) changed?.add(seq);
+    this.#changed_instances.clear();
+    this.#changed = new Set();
+    return changed;
   }
 
   async #earlier(): Promise<void> {
-    // Not the first message when the step was wanted: a step before this one may have replaced the stretch.
+    // Looks for the first message only now: the step before this one may have replaced the stretch.
     const first = this.stretch.value.lines?.[0];
     if (first === undefined) return;
     const { lines: more, has_more } = await this.#read({ before_seq: first.seq, limit: PAGE });
     const { lines, is_to_end } = this.stretch.value;
     const all = [...more, ...(lines ?? [])];
-    const deliveries = await this.#deliveriesOf(more, ALL_CHANGED);
+    const deliveries = await this.#deliveriesOf(more, null);
     this.#show(
       { lines: all.slice(0, KEPT_MAX), has_earlier: has_more, is_to_end: is_to_end && all.length <= KEPT_MAX },
       deliveries,
@@ -273,7 +275,7 @@ export class Conversation {
     const last = this.stretch.value.lines?.at(-1);
     if (last === undefined) return;
     const { lines: more, has_more } = await this.#read({ after_seq: last.seq, limit: PAGE });
-    const deliveries = await this.#deliveriesOf(more, ALL_CHANGED);
+    const deliveries = await this.#deliveriesOf(more, null);
     this.#append(more, { is_to_end: !has_more }, deliveries);
   }
 
@@ -329,14 +331,20 @@ export class Conversation {
   }
 
   /** Reads the deliveries of the lines whose deliveries changed. */
-  async #deliveriesOf(lines: readonly Line[], { from, to }: Changed): Promise<Found> {
+  async #deliveriesOf(lines: readonly Line[], changed: Changed): Promise<Found> {
     const found = new Map<string, Delivery[] | null>();
-    const wanted = lines.filter(({ seq }) => seq >= from && seq <= to);
-    const [first, last] = [wanted[0], wanted.at(-1)];
-    if (first === undefined || last === undefined) return found;
+    const ranges = rangesOf(lines, changed);
+    for (const { message_id } of ranges.slice(0, -RANGES_MAX).flat()) found.set(message_id, null);
+    for (const range of ranges.slice(-RANGES_MAX)) await this.#readInto(found, range);
+    return found;
+  }
+
+  /** Reads the deliveries of some lines, and passes over those of the lines between them. */
+  async #readInto(found: Map<string, Delivery[] | null>, wanted: readonly [Line, ...Line[]]): Promise<void> {
     for (const { message_id } of wanted) found.set(message_id, []);
     const meeting_id = this.#meeting_id;
-    const range = { meeting_id, after_seq: first.seq - 1, before_seq: last.seq + 1, limit: DELIVERIES_PAGE };
+    const [after_seq, before_seq] = [wanted[0].seq - 1, wanted.at(-1)!.seq + 1];
+    const range = { meeting_id, after_seq, before_seq, limit: DELIVERIES_PAGE };
     let cursor: string | undefined;
     let reached_seq = 0;
     for (let pages = 0; pages < DELIVERY_PAGES_MAX; pages++) {
@@ -351,8 +359,27 @@ export class Conversation {
       if (seq <= reached_seq) found.set(message_id, null);
       else found.get(message_id)?.sort(byInstance);
     }
-    return found;
   }
+}
+
+/** Divides the changed lines into ranges. The deliveries of the lines between them are read too, so they count. */
+function rangesOf(lines: readonly Line[], changed: Changed): [Line, ...Line[]][] {
+  const [first, ...others] = lines;
+  if (first === undefined) return [];
+  // The newest lines are the ones that matter.
+  if (changed === null) return [[first, ...others]];
+  const ranges: [Line, ...Line[]][] = [];
+  let deliveries = 0;
+  for (const line of lines) {
+    deliveries += line.deliveries_queued;
+    if (!changed.has(line.seq)) continue;
+    if (deliveries <= DELIVERIES_PAGE * DELIVERY_PAGES_MAX && ranges.length > 0) ranges.at(-1)!.push(line);
+    else {
+      ranges.push([line]);
+      deliveries = line.deliveries_queued;
+    }
+  }
+  return ranges;
 }
 
 interface ReadQuery {

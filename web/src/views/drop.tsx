@@ -16,7 +16,7 @@ export function DropDialog({ of, onClose }: { of: DropDeliveriesInput; onClose: 
   const drop = async (): Promise<void> => {
     let dropped = 0;
     const parts = client.dropping(of);
-    // Looks after each part whose session it is: the next person must not drop the rest.
+    // Checks after each part that the session is still the same: the next person must not drop the rest.
     for (let part = await inThisSession(parts.next()); part.done !== true; part = await inThisSession(parts.next()))
       dropped = part.value;
     notify(`${counted(dropped, 'delivery', 'deliveries')} dropped.`);

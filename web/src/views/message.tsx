@@ -1,6 +1,6 @@
 /** A message as the page shows it: its sender, its recipients, and its delivery at each instance. */
 import type { JSX } from 'preact';
-import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { Delivery } from '@convoke/sdk';
 import { Copy } from '../parts/copy.tsx';
 import { Foreign } from '../parts/foreign.tsx';
@@ -239,7 +239,7 @@ function DeliveryDetail({ delivery_id, name }: { delivery_id: string; name: stri
   const box = useRef<HTMLDivElement>(null);
   const is_there = value !== null;
   // Does not scroll again after a further attempt: the user may read something else by then.
-  useEffect(() => box.current?.scrollIntoView({ block: 'nearest' }), [is_there]);
+  useLayoutEffect(() => box.current?.scrollIntoView({ block: 'nearest' }), [is_there]);
   return (
     <div class="delivery-detail" ref={box} role="group" aria-label={`Delivery to ${name}`}>
       <Reading query={query} lines={2} />

@@ -1,6 +1,6 @@
 /** One search over every id, every text and every view: ⌘K or Ctrl-K. */
 import type { JSX } from 'preact';
-import { useEffect, useId, useState } from 'preact/hooks';
+import { useEffect, useId, useLayoutEffect, useState } from 'preact/hooks';
 import { ConvokeError, type FoundMessage, type Scope, type SearchPage } from '@convoke/sdk';
 import { Dialog } from '../parts/dialog.tsx';
 import { Foreign } from '../parts/foreign.tsx';
@@ -63,8 +63,9 @@ export function Palette({ places, onClose }: PaletteProps): JSX.Element {
     onClose();
     go(to);
   };
-  // A person may press Enter before the results for the text are there. Then the chosen result opens when they are.
-  useEffect(() => {
+  // A person may press Enter before the results for the text are there. Then the chosen result opens when they are. After
+  // the frame, this would take back an Enter that was pressed since the results were drawn.
+  useLayoutEffect(() => {
     if (is_wanted && found[at] !== undefined) open(found[at].to);
     else if (!is_searching) setWanted(false);
   }, [is_wanted, is_searching]);

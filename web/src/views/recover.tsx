@@ -1,6 +1,6 @@
 /** Sends the missed messages of an instance again. Shows a count first, then the progress, which people can cancel. */
 import type { JSX } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { Instance, Recovered } from '@convoke/sdk';
 import { Dialog, Form, TextField } from '../parts/dialog.tsx';
 import { notify, showProblem } from '../parts/notice.tsx';
@@ -22,7 +22,7 @@ export function RecoverDialog({ instance, onClose }: { instance: Instance; onClo
     if (running.current !== null) running.current.is_cancelled = true;
   };
   // Leaving the dialog, also with the back button, ends the queuing. The deliveries that are left stay failed.
-  useEffect(() => cancel, []);
+  useLayoutEffect(() => cancel, []);
   const [progress, setProgress] = useState<Omit<ProgressProps, 'onCancel'> | null>(null);
   const query = useQuery(
     of === null ? null : `recoverable ${instance_id} ${JSON.stringify(of)}`,

@@ -1,5 +1,5 @@
 import type { JSX } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { Form, TextField } from '../parts/dialog.tsx';
 import { Environment } from '../parts/who.tsx';
 import { Brand } from '../parts/icons.tsx';
@@ -12,7 +12,7 @@ export function SignIn(): JSX.Element {
   const [key, setKey] = useState('');
   const why = useObservable(signed_out_because);
   const box = useRef<HTMLDivElement>(null);
-  useEffect(() => box.current?.querySelector('input')?.focus(), []);
+  useLayoutEffect(() => box.current?.querySelector('input')?.focus(), []);
   return (
     <main class="sign-in">
       <div class="sign-in-box" ref={box}>

@@ -58,7 +58,7 @@ export function Answered({ answered, message_id, onJump }: AnsweredProps): JSX.E
   );
 }
 
-/** The most answers to one message that are shown: the first ones. */
+/** How many answers to one message are shown at most: the first ones. */
 const ANSWERS_MAX = 12;
 
 export function Answers({ answers, onJump }: { answers: readonly Line[]; onJump: Jump }): JSX.Element {

@@ -162,7 +162,7 @@ function useConversation(meeting_id: string): Conversation {
     (event) =>
       event.meeting_id === meeting_id ||
       event.meeting_id === null ||
-      (event.name.startsWith('instance.') && conversation.isPendingFor(event.instance_id)),
+      (event.name.startsWith('instance.') && conversation.mayWaitFor(event.instance_id)),
     () => void conversation.refresh(),
   );
   return conversation;
