@@ -10,6 +10,8 @@ import { type Behaviour, type Received, startReceiver } from '../support/receive
 import { until } from '../support/wait.ts';
 
 const QUESTION = 'Who are you?';
+/** So long that no retry comes before the kill, however late a busy machine kills. */
+const FLAGS = ['--retry-schedule', '1h'];
 const says = (content: string) => ({
   body: JSON.stringify({ choices: [{ message: { role: 'assistant', content } }] }),
 });
@@ -38,7 +40,7 @@ async function killedBetween(
     return is_killed ? says(`I am ${agent}`) : first(agent);
   });
   const data = temporaryDirectory(t);
-  const before = await serve(data);
+  const before = await serve(data, { flags: FLAGS });
   t.after(() => stop(before, 'SIGKILL'));
   const client = new ConvokeClient({ base_url: before.url });
   const agent_ids = ['anna', 'ben'];
@@ -61,9 +63,11 @@ async function killedBetween(
   await stop(before, 'SIGKILL');
   is_killed = true;
 
-  const after = await serve(data);
+  const after = await serve(data, { flags: FLAGS });
   t.after(() => stop(after, 'SIGKILL'));
   const again = new ConvokeClient({ base_url: after.url });
+  const { waiting_for } = await again.getDelivery(delivery_id);
+  if (waiting_for === 'retry') await again.retryDelivery(delivery_id);
   const { state } = await until(
     'the answers',
     () => again.getDelivery(delivery_id),

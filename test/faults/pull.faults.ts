@@ -126,7 +126,6 @@ class Scene {
       received: this.#processes.flatMap(({ received }) => received),
       counted: this.#processes.flatMap(({ counted }) => counted),
       kills: this.kills,
-      in_flight_ms: IN_FLIGHT_MS,
     };
   }
 }
@@ -139,7 +138,7 @@ function assertControls(record: PullRecord): void {
     brokenPromises({ ...record, ...changed }).map((line) => line.split(':')[0] as string);
   assert.ok(kinds({ received: received.filter((each) => each.number !== number) }).includes('lost'));
   const of = counted.at(-1)!;
-  const again = received.find(({ delivery_id }) => delivery_id === of.delivery_id)!;
+  const again = received.find((each) => each.delivery_id === of.delivery_id && each.attempt === of.attempt)!;
   assert.ok(kinds({ received: [...received, { ...again, at_ms: of.at_ms + 60_000 }], kills: [] }).includes('twice'));
   const first = received.toSorted((a, b) => a.seq - b.seq)[0]!;
   const late = received.map((each) => (each.delivery_id === first.delivery_id ? { ...each, at_ms: Infinity } : each));

@@ -19,6 +19,8 @@ export interface ReceivedPush {
 export interface Counted {
   delivery_id: string;
   attempt: number;
+  /** When the pull with the result began. */
+  asked_ms: number;
   at_ms: number;
 }
 
@@ -31,8 +33,6 @@ export interface PullRecord {
   counted: Counted[];
   /** When a node was killed, and from when on the results that it counted may not have been written. */
   kills: { at_ms: number; unwritten_from_ms: number }[];
-  /** How long after a kill a machine may read the response of the killed node. */
-  in_flight_ms: number;
 }
 
 interface Push {
@@ -42,10 +42,11 @@ interface Push {
   body: string;
 }
 
-/** The response to a pull, and when this process read its beginning and its end. */
+/** The response to a pull, and when this process made the pull, and read the beginning and the end of the response. */
 interface PulledBody {
   pushes: Push[];
-  results: (Counted & { became: string })[];
+  results: { delivery_id: string; attempt: number; became: string }[];
+  asked_ms: number;
   began_ms: number;
   ended_ms: number;
 }
@@ -89,9 +90,9 @@ export class PullingProcess {
         await pause(AGAIN_MS);
         continue;
       }
-      const { began_ms, ended_ms, pushes } = answer;
+      const { asked_ms, began_ms, ended_ms, pushes } = answer;
       for (const { delivery_id, attempt, became } of answer.results) {
-        if (became === 'counted') this.counted.push({ delivery_id, attempt, at_ms: ended_ms });
+        if (became === 'counted') this.counted.push({ delivery_id, attempt, asked_ms, at_ms: ended_ms });
       }
       this.received.push(...pushes.map((push) => receivedPushOf(push, this.#instance_id, began_ms)));
       const dies = this.fails && this.#random() < DIES;
@@ -104,6 +105,7 @@ export class PullingProcess {
    * counted when the response had ended. So a response that this busy process reads late is no push after its result.
    */
   async #pull(url: string, body: object): Promise<PulledBody | null> {
+    const asked_ms = nowMs();
     const answer = await fetch(`${url}/api/v1/instances/${this.#instance_id}/pull/`, {
       method: 'POST',
       headers: { 'content-type': 'application/json' },
@@ -111,8 +113,8 @@ export class PullingProcess {
       signal: AbortSignal.timeout(WAIT_MS_MAX),
     });
     const began_ms = nowMs();
-    const pulled = (await answer.json()) as Omit<PulledBody, 'began_ms' | 'ended_ms'>;
-    return answer.status === 200 ? { ...pulled, began_ms, ended_ms: nowMs() } : null;
+    const pulled = (await answer.json()) as Pick<PulledBody, 'pushes' | 'results'>;
+    return answer.status === 200 ? { ...pulled, asked_ms, began_ms, ended_ms: nowMs() } : null;
   }
 }
 
@@ -135,7 +137,7 @@ function receivedPushOf(
  * Checks the promises: no message is lost, no push arrives again unless its result may be lost, and first attempts are
  * in order.
  */
-export function brokenPromises({ accepted, members, received, counted, kills, in_flight_ms }: PullRecord): string[] {
+export function brokenPromises({ accepted, members, received, counted, kills }: PullRecord): string[] {
   const broken: string[] = [];
   const known = new Set(received.map(({ instance_id, number }) => `${instance_id} ${number}`));
   for (const { meeting_id, number } of accepted) {
@@ -143,19 +145,24 @@ export function brokenPromises({ accepted, members, received, counted, kills, in
       if (!known.has(`${instance_id} ${number}`)) broken.push(`lost: ${number} to ${instance_id}`);
     }
   }
-  const counted_at = new Map<string, number>();
-  for (const { delivery_id, at_ms } of counted)
-    counted_at.set(delivery_id, Math.min(at_ms, counted_at.get(delivery_id) ?? Infinity));
+  const first_counted = new Map<string, Counted>();
+  for (const each of counted.toSorted((a, b) => a.at_ms - b.at_ms)) {
+    if (!first_counted.has(each.delivery_id)) first_counted.set(each.delivery_id, each);
+  }
   const in_order = received.toSorted((a, b) => a.at_ms - b.at_ms);
   const newest = new Map<string, number>();
   const seen = new Set<string>();
-  for (const { instance_id, meeting_id, seq, delivery_id, at_ms } of in_order) {
-    const done_ms = counted_at.get(delivery_id) ?? Infinity;
+  for (const { instance_id, meeting_id, seq, delivery_id, attempt, at_ms } of in_order) {
+    const done = first_counted.get(delivery_id);
+    // A pull that began before the kill may have its response from the killed node, however late this process reads it.
     const has_excuse = kills.some(
-      (kill) => kill.at_ms < at_ms && done_ms > kill.unwritten_from_ms && done_ms < kill.at_ms + in_flight_ms,
+      (kill) =>
+        kill.at_ms < at_ms && done !== undefined && done.at_ms > kill.unwritten_from_ms && done.asked_ms < kill.at_ms,
     );
-    // The response with the push and the response that counts its result may arrive in the same millisecond.
-    if (at_ms > done_ms + 5 && !has_excuse) broken.push(`twice: seq ${seq} of ${meeting_id} to ${instance_id}`);
+    // The response with an earlier attempt may come late, because another node forwards it. The response with the push
+    // and the response that counts its result may arrive in the same millisecond.
+    const is_again = done !== undefined && attempt >= done.attempt && at_ms > done.at_ms + 5;
+    if (is_again && !has_excuse) broken.push(`twice: seq ${seq} of ${meeting_id} to ${instance_id}`);
     if (seen.has(delivery_id)) continue;
     seen.add(delivery_id);
     const lane = `${instance_id} ${meeting_id}`;

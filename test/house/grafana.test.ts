@@ -7,7 +7,7 @@ import { parse } from 'yaml';
 import { DELIVERY_REASONS, DELIVERY_STATES } from '../../src/domain/delivery.ts';
 import { OUTCOMES } from '../../src/domain/outcome.ts';
 import { TIMEOUT_S_MAX } from '../../src/domain/runtimes/runtimes.ts';
-import { systemClock } from '../../src/delivery/clock.ts';
+import { type Clock, systemClock } from '../../src/delivery/clock.ts';
 import type { Engine } from '../../src/delivery/engine.ts';
 import type { AttemptEvent } from '../../src/delivery/events.ts';
 import { Metrics as ServiceMetrics } from '../../src/delivery/metrics.ts';
@@ -15,6 +15,7 @@ import type { Store } from '../../src/store/store.ts';
 import { StoreError } from '../../src/store/store_error.ts';
 import { startReceiver } from '../support/receiver.ts';
 import { startService } from '../support/service.ts';
+import { VirtualClock } from '../support/virtual_clock.ts';
 import { until } from '../support/wait.ts';
 
 interface Panel {
@@ -149,12 +150,12 @@ test('a service exports every metric, label and value that the dashboard and the
 
 const SERIES_MS = 500;
 
-/** The metrics of a node without work, on a store with these reads. */
-function serviceMetrics(deliveries: object): ServiceMetrics {
-  const store = { deliveries } as unknown as Store;
+/** The metrics of a node without work, on a store with these reads, which can write unless `ping` says otherwise. */
+function serviceMetrics(deliveries: object, ping = async () => {}, clock: Clock = systemClock()): ServiceMetrics {
+  const store = { deliveries, ping } as unknown as Store;
   const pulls = { counts: { waiting: 0, awaited: 0, connected: 0 } };
   const stats = { partitions: 22, lease_age_ms: 0, in_flight: 0, queued_in_memory: 0, unsettled: 4000 };
-  return new ServiceMetrics(systemClock(), () => ({ stats }) as Engine, store, { heldAt: () => 0 }, pulls, null);
+  return new ServiceMetrics(clock, () => ({ stats }) as Engine, store, { heldAt: () => 0 }, pulls, null);
 }
 
 test('the delay of an event loop without work is far from what raises its alert, although it is looked at every 100 ms', async () => {
@@ -226,6 +227,28 @@ test('while the store fails, a node exports what it knows without it, which rais
 
   is_away = false;
   assert.match((await metrics.text()).text, /^convoke_deliveries_pending 7$/m);
+});
+
+test('a store that can read and not write, such as one on a full disk, shows although nothing waits for it', async () => {
+  const reads = { countPending: async () => 0, oldestPending: async () => null };
+  let is_full = true;
+  const metrics = serviceMetrics(reads, async () => {
+    if (is_full) throw new StoreError('SQLITE_FULL', 'database or disk is full');
+  });
+  assert.match((await metrics.text()).text, /^convoke_store_writable 0$/m);
+  is_full = false;
+  assert.match((await metrics.text()).text, /^convoke_store_writable 1$/m);
+});
+
+test('while the store does not respond, the metrics wait for it less long than Prometheus for them', async () => {
+  const clock = new VirtualClock();
+  const never = () => new Promise<never>(() => {});
+  const metrics = serviceMetrics({ countPending: never, oldestPending: never }, never, clock);
+  const asked = metrics.text();
+  await clock.advance(4_000);
+  const { text } = await asked;
+  assert.match(text, /^convoke_settlements_waiting 4000$/m);
+  assert.doesNotMatch(text, /^convoke_(?:deliveries_pending|oldest_pending_seconds|store_writable) /m);
 });
 
 test('the dashboard is one that Grafana takes: ids are unique, panels do not overlap, and each says what it shows', () => {

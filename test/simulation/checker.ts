@@ -8,6 +8,7 @@ import { RETRY_AFTER_MS_MAX } from '../../src/domain/retry_delay.ts';
 import { DOWN_AFTER_FAILURES } from '../../src/domain/instance.ts';
 import { OUTCOMES } from '../../src/domain/outcome.ts';
 import type { EngineSettings } from '../../src/delivery/engine.ts';
+import { LOSSES_MAX, LOST } from '../../src/delivery/transport/pull_result.ts';
 import type { PushResult } from '../../src/delivery/transport/transport.ts';
 import { type AcceptedMessage, IDEMPOTENCY_MS } from '../../src/store/contract/messages.ts';
 import type {
@@ -230,6 +231,8 @@ export class Checker {
   readonly #reported = new Set<string>();
   /** The results that a node confirmed as counted, by node, delivery and attempt. */
   readonly #counted = new Set<string>();
+  /** How often the push of each attempt was taken back, by delivery and attempt. */
+  readonly #taken_back = new Map<string, number>();
   /** The circumstances in which an attempt was handed out, by delivery, attempt and pull. */
   readonly #handed_out = new Map<string, string>();
   /** The attempts that pulling machines received, with the latest pull of each. */
@@ -769,20 +772,25 @@ export class Checker {
     machine.in_flight = machine.in_flight.filter((other) => other !== flight);
     machine.had_in_hand_at = this.#now();
     if (this.#tracks.get(track.delivery_id) === track) track.attempts = flight.attempt - 1;
+    const name = `${track.delivery_id} ${flight.attempt}`;
+    this.#taken_back.set(name, (this.#taken_back.get(name) ?? 0) + 1);
   }
 
   /**
-   * Checks the result of a push in hand: a machine reported it for this attempt, or it is a timeout.
+   * Checks the result of a push in hand: a machine reported it for this attempt, or it is a timeout. A timeout comes
+   * before the deadline only when the response with the push was lost several times.
    *
    * @param was_away whether its node was paused at some time, perhaps between the hand-out and the response
    */
-  inHandEnds(flight: Flight, { outcome }: PushResult, was_away: boolean): void {
+  inHandEnds(flight: Flight, { outcome, detail }: PushResult, was_away: boolean): void {
     const { machine, track, attempt, node } = flight;
     const what = `message ${track.sent.label} to ${machine.instance_id}, attempt ${attempt}`;
     if (outcome === 'timeout') {
       const rest_ms = flight.started_at + (machine.ack_timeout_ms ?? 0) - this.#now();
-      if (rest_ms > 0) this.fail(`${what}: timed out ${rest_ms} ms too soon`);
-      if (!flight.left && !was_away) this.fail(`${what}: timed out, and never left its node`);
+      const losses = 1 + (this.#taken_back.get(`${track.delivery_id} ${attempt}`) ?? 0);
+      const is_lost = detail === LOST && losses >= LOSSES_MAX;
+      if (rest_ms > 0 && !is_lost) this.fail(`${what}: timed out ${rest_ms} ms too soon`);
+      if (!flight.left && !was_away && !is_lost) this.fail(`${what}: timed out, and never left its node`);
       if (this.#counted.has(`${node} ${track.delivery_id} ${attempt}`))
         this.fail(`${what}: timed out, and its result had counted`);
     } else if (!this.#reported.has(`${track.delivery_id} ${attempt}`))
@@ -849,6 +857,8 @@ export class Checker {
       machine.failed_at = now;
       return;
     }
+    // Of several pushes that time out together, and of one that began before a success, the engine learns nothing.
+    if (result.is_stale === true) return;
     machine.failures++;
     const failed_meanwhile = flight.started_at <= machine.failed_at;
     machine.failed_at = now;

@@ -1012,7 +1012,7 @@ export class ModelStore implements StoreOperations {
       for (const [key] of keys) this.#keys.delete(key);
       const removed = deliveries.length + messages.length + keys.length;
       // The model checks all rows in each step, so it has no place in the middle.
-      return { removed, next: removed === 0 ? null : { delivery_id: null, message_id: null } };
+      return { removed, next: removed === 0 ? null : { delivery_id: null, message_id: null, key_no: null } };
     },
     oldestPending: () => {
       const pending = [...this.#deliveries.values()].filter(({ state }) => state === 'pending');

@@ -131,7 +131,7 @@ export const stretchTimers = (page: Page): Promise<void> =>
     window.setTimeout = (work, ms) => setTimeout(work, ms > 5_000 ? 100 * ms : ms);
   }`);
 
-/** What Preact does after a frame, it does three seconds later: as on a machine that is busy. */
+/** Delays what Preact does after a frame by three seconds, as a busy machine might. */
 export const SLOW_FRAMES = `{
   const { setTimeout } = window;
   window.requestAnimationFrame = () => 0;

@@ -104,9 +104,12 @@ export class Receiver {
 
   async #take(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const chunks: Buffer[] = [];
-    // The sender may be killed before the end of its request.
-    request.on('error', () => {});
-    for await (const chunk of request) chunks.push(chunk as Buffer);
+    try {
+      for await (const chunk of request) chunks.push(chunk as Buffer);
+    } catch {
+      // The sender stopped, or was killed, before the end of its request.
+      return;
+    }
     const body = Buffer.concat(chunks);
     const received: Received = {
       method: request.method ?? '',

@@ -1,6 +1,7 @@
 /** Prepares what all test files share. `npm test` calls it once, before the first file (`--test-global-setup`). */
 import { resolve } from 'node:path';
 import { bundlePackages, bundleThreads } from '../../scripts/bundle.ts';
+import { buildIfStale } from '../../scripts/web.ts';
 import { BUNDLED, type Bundled } from './bundled.ts';
 import { keepFilesInMemory } from './memory_files.ts';
 import { serveAllFiles } from './postgres.ts';
@@ -18,6 +19,8 @@ export async function globalSetup(): Promise<void> {
     packages: await bundlePackages(resolve(CACHE, 'packages')),
   };
   process.env[BUNDLED] = JSON.stringify(bundled);
+  // If the files built the pages, one could replace them while another one reads them.
+  await buildIfStale();
   stop = await serveAllFiles();
 }
 

@@ -17,6 +17,8 @@ export interface DnsReply {
 }
 
 export interface DnsQuestion {
+  /** A question that is repeated, because its response was late, has the same id again. */
+  id: number;
   name: string;
   type: 'A' | 'AAAA';
 }
@@ -26,6 +28,8 @@ export interface ScriptedDns {
   address: string;
   /** Every question, in the order of arrival. */
   questions: DnsQuestion[];
+  /** How many questions there were, without repeats. A busy machine may repeat a question. */
+  readonly asked: number;
   close(): Promise<void>;
 }
 
@@ -43,8 +47,9 @@ export async function startScriptedDns(script: (question: DnsQuestion) => DnsAns
     const { name, end } = readName(query, 12);
     const type = TYPES[query.readUInt16BE(end)];
     if (type === undefined) return;
-    questions.push({ name, type });
-    const answer = script({ name, type });
+    const question = { id: query.readUInt16BE(0), name, type };
+    questions.push(question);
+    const answer = script(question);
     if (answer === 'mute') return;
     const replies = isReplies(answer) ? answer : [answer];
     for (const reply of replies) {
@@ -60,11 +65,29 @@ export async function startScriptedDns(script: (question: DnsQuestion) => DnsAns
   return {
     address: `127.0.0.1:${socket.address().port}`,
     questions,
+    get asked() {
+      return new Set(questions.map(({ type, id }) => `${type} ${id}`)).size;
+    },
     close: async () => {
       closed = true;
       elsewhere.close();
       await new Promise<void>((resolve) => socket.close(resolve));
     },
+  };
+}
+
+/**
+ * A script that answers both questions of a lookup at the same time, also when they are repeated. A lookup waits only a
+ * quarter of a second for its second answer, and a busy machine may need longer between two answers.
+ */
+export function together(a: string[], aaaa: string[]): (question: DnsQuestion) => DnsAnswer {
+  const asked = { A: 0, AAAA: 0 };
+  const rounds: PromiseWithResolvers<void>[] = [];
+  return ({ type }) => {
+    const n = asked[type]++;
+    const round = (rounds[n] ??= Promise.withResolvers<void>());
+    if (asked.A > n && asked.AAAA > n) round.resolve();
+    return { addresses: type === 'A' ? a : aaaa, after: round.promise };
   };
 }
 

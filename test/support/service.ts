@@ -17,6 +17,7 @@ import type {
   RegisteredInstance,
   RegisterInput,
   SentMessage,
+  ServiceNode,
 } from '@convoke/sdk';
 import { pino } from 'pino';
 import { readConfig } from '../../src/config/read_config.ts';
@@ -24,12 +25,27 @@ import type { SettingName } from '../../src/config/settings.ts';
 import type { TraceSettings } from '../../src/config/traces.ts';
 import type { Clock } from '../../src/delivery/clock.ts';
 import { type Convoke, createConvoke } from '../../src/convoke.ts';
+import { PARTITIONS } from '../../src/domain/partition.ts';
 import { makeDatabase } from './postgres.ts';
 import { type Behaviour, type Receiver, startReceiver } from './receiver.ts';
 import { until } from './wait.ts';
 
 /** `CONVOKE_TEST_STORE=postgres npm test` runs the service on PostgreSQL in every test that does not choose a store. */
 const ON_POSTGRES = process.env['CONVOKE_TEST_STORE'] === 'postgres';
+
+/** The settings of a service on SQLite, for tests of what only a data file has. */
+export const ON_A_FILE = { database_url: '' };
+
+/** PostgreSQL has its own tools for backups, and its data key is a setting. */
+const REFUSED_ON_POSTGRES: Record<string, string> = {
+  beginBackup: 'backup_not_made_here',
+  reencrypt: 'encryption_key_given',
+};
+
+/** The code with which the store of the tests refuses an operation to everybody; null when it does not. */
+export function refusalByStore(operation_id: string): string | null {
+  return ON_POSTGRES ? (REFUSED_ON_POSTGRES[operation_id] ?? null) : null;
+}
 
 export interface Answer<T> {
   status: number;
@@ -131,6 +147,15 @@ export class Service {
     await convoke?.close(drain_ms);
     this.#agent.destroy();
     await rm(this.#data, { recursive: true, force: true });
+  }
+
+  /** Waits until this node, the only one, delivers. With PostgreSQL a node takes its partitions just after its start. */
+  async untilItDelivers(): Promise<void> {
+    await until(
+      'all partitions',
+      () => this.get<{ data: ServiceNode[] }>('/api/v1/nodes/'),
+      ({ body }) => body.data[0]?.partitions === PARTITIONS,
+    );
   }
 
   /** An id that no other test uses. */

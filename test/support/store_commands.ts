@@ -95,7 +95,8 @@ export class CommandLog {
 
   /** The result of a command, which must be the same on every engine. */
   async run([name, numbers, text]: Command): Promise<unknown> {
-    this.#wall += [0, 1, 1_000, 3_600_000][numbers[7]! % 4]!;
+    // Now and then somebody sets the clock back.
+    this.#wall += [0, 1, 1_000, 3_600_000, -1_000][numbers[7]! % 5]!;
     const draw = drawOf(this.#known, numbers, text, this.#wall, String(++this.#made));
     try {
       return this.#known.named(await COMMANDS[name](this.#store, draw));
@@ -184,14 +185,13 @@ const COMMANDS = {
         target_agents: d.flag(6, k) ? d.pick(0, [[], ['a'], ['b', 'nobody', '"c"'], ['nobody']]) : null,
         origin: originIn(d, k),
         trace: d.pick(3, [null, null, TRACE, `${TRACE} a=1`]),
-        idempotency:
-          d.flag(7, k) && originIn(d, k) === null
-            ? {
-                key: IDEMPOTENCY_KEYS[k % 2]!,
-                sender: d.pick(k, ['', 'one', 'two']),
-                fingerprint: d.pick(1, ['x', 'y']),
-              }
-            : null,
+        idempotency: d.flag(7, k)
+          ? {
+              key: IDEMPOTENCY_KEYS[k % 2]!,
+              sender: d.pick(k, ['', 'one', 'two']),
+              fingerprint: JSON.stringify([d.pick(1, ['x', 'y']), originIn(d, k)]),
+            }
+          : null,
         wall_ms: d.wall,
         expires_at: d.wall + d.pick(2, [1_000, 86_400_000]),
       })),
@@ -567,7 +567,7 @@ const COMMANDS = {
   ping: (store) => store.ping(),
 } satisfies Record<string, (store: Store, draw: Draw) => unknown>;
 
-/** The overlap of a rotation: most commands of a log are within the longer ones. */
+/** The overlap of a rotation. A long one covers most commands of a log. */
 function overlapOf({ pick }: Draw): number {
   return pick(5, [0, 1_000, 3_600_000, 864_000_000, 864_000_000]);
 }
@@ -591,10 +591,7 @@ function withTimestamp(text: string, timestamp: string): Pick<NewMessage, 'messa
   return { message: `{"created_at":${JSON.stringify(timestamp)}${comma}${rest}`, timestamp };
 }
 
-/**
- * The origin of a message of `accept`, often none. A refused message has no key, because databases differ in how they
- * treat other messages with that key.
- */
+/** The origin of a message of `accept`, often none. */
 function originIn(d: Draw, k: number): NewMessage['origin'] {
   if (!d.flag(5, k + 1)) return null;
   const from_agent = d.pick(k, [null, 'a', '"c"', '\u{1F600}', 'nobody']);

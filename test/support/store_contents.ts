@@ -1,5 +1,5 @@
 /** Rows that tests of the store write. */
-import type { DeliverySettlement, QueuedDelivery } from '../../src/store/contract/deliveries.ts';
+import type { DeliverySettlement, PrunePlace, QueuedDelivery } from '../../src/store/contract/deliveries.ts';
 import type { Registration } from '../../src/store/contract/instances.ts';
 import type { NewMessage } from '../../src/store/contract/messages.ts';
 import type { Store } from '../../src/store/store.ts';
@@ -85,4 +85,19 @@ export async function prune(
   limit = 500,
 ): Promise<number> {
   return (await store.deliveries.prune(before, limit, Infinity, null)).removed;
+}
+
+/** Prunes in small steps, as maintenance does, until all old rows were checked. Returns how many it removed. */
+export async function prunedInSteps(
+  store: Pick<Store, 'deliveries'>,
+  before: Parameters<Store['deliveries']['prune']>[0],
+): Promise<number> {
+  let removed = 0;
+  let after: PrunePlace | null = null;
+  do {
+    const step: { removed: number; next: PrunePlace | null } = await store.deliveries.prune(before, 500, 0, after);
+    removed += step.removed;
+    after = step.next;
+  } while (after !== null);
+  return removed;
 }
