@@ -3,7 +3,7 @@
  * everything as JSON. docs/benchmarks.md says what the rows mean.
  *
  *   npm run bench -- --only a,b --rounds 3 --seconds 5
- *   npm run bench -- --only a --rows convoke,relay
+ *   npm run bench -- --only a --rows convoke --rows relay
  *   npm run bench -- --only r --rounds 1 --herd 5000x20
  *   npm run bench -- --only p --rounds 1 --messages 1000000
  *   npm run bench -- --only v1,v2,v3,v4,v5 --rounds 1
@@ -66,7 +66,7 @@ const SCENARIOS: Scenario[] = [
 const { values: options } = parseArgs({
   options: {
     only: { type: 'string' },
-    rows: { type: 'string' },
+    rows: { type: 'string', multiple: true },
     rounds: { type: 'string', default: '5' },
     seconds: { type: 'string', default: '5' },
     backlog: { type: 'string', default: '1000000' },
@@ -116,8 +116,8 @@ async function measureAll(): Promise<void> {
  * slower or faster affects all rows alike.
  */
 async function run(scenario: Scenario): Promise<ScenarioResult> {
-  const wanted = options.rows?.split(',');
-  const rows = scenario.rows.filter(({ name }) => wanted === undefined || wanted.some((part) => name.startsWith(part)));
+  const wanted = options.rows ?? [''];
+  const rows = scenario.rows.filter(({ name }) => wanted.some((beginning) => name.startsWith(beginning)));
   const results = new Map<string, RowResult>(
     rows.map(({ name, missing = null }) => [name, { name, missing, figures: {} }]),
   );
