@@ -18,6 +18,10 @@ CREATE TABLE api_keys (
   PRIMARY KEY (key_id)
 );
 
+CREATE INDEX api_keys_by_age ON api_keys USING btree (created_at, key_id);
+CREATE INDEX api_keys_by_change ON api_keys USING btree (change_no);
+CREATE INDEX api_keys_of_admins ON api_keys USING btree (key_id) WHERE ((revoked_at IS NULL) AND (expires_at IS NULL) AND (scopes ~~ '%"admin"%'::text));
+
 CREATE TABLE audit_head (
   only_row smallint NOT NULL DEFAULT 1,
   seq bigint NOT NULL,
@@ -191,6 +195,9 @@ CREATE TABLE invites (
   UNIQUE (digest),
   PRIMARY KEY (invite_id)
 );
+
+CREATE INDEX invites_by_age ON invites USING btree (created_at, invite_id);
+CREATE INDEX invites_by_end ON invites USING btree (expires_at);
 
 CREATE TABLE meeting_settings (
   meeting_id text COLLATE "C" NOT NULL,

@@ -16,6 +16,13 @@ CREATE TABLE api_keys (
   change_no INTEGER NOT NULL
 , earlier_tokens TEXT) STRICT, WITHOUT ROWID;
 
+CREATE INDEX api_keys_by_age ON api_keys (created_at, key_id);
+
+CREATE INDEX api_keys_by_change ON api_keys (change_no);
+
+CREATE INDEX api_keys_of_admins ON api_keys (key_id)
+  WHERE revoked_at IS NULL AND expires_at IS NULL AND scopes LIKE '%"admin"%';
+
 CREATE TRIGGER audit_log_grows_at_its_end BEFORE INSERT ON audit_log
 WHEN NEW.seq IS NOT (SELECT coalesce(max(seq), 0) + 1 FROM audit_log) BEGIN
   SELECT RAISE(ABORT, 'the audit log is append-only');
@@ -162,6 +169,10 @@ CREATE TABLE invites (
   key_id TEXT,
   revoked_at INTEGER
 , token_digest TEXT) STRICT, WITHOUT ROWID;
+
+CREATE INDEX invites_by_age ON invites (created_at, invite_id);
+
+CREATE INDEX invites_by_end ON invites (expires_at);
 
 CREATE TABLE meeting_settings (
   meeting_id TEXT PRIMARY KEY,

@@ -556,6 +556,23 @@ describe('the keys of a database that went back while a node runs', () => {
     await keyring.refreshAll();
     assert.deepEqual([keyring.is_open, codeOf('a')], [false, 'known']);
   });
+
+  test('are read again also when there are more of them than one call may have arguments', async (t) => {
+    const store = openStoreHere();
+    t.after(() => store.close());
+    const key = await store.api_keys.create(row({ key_id: '00000000000a' }));
+    const many = Array.from({ length: 200_000 }, (_, i) => ({ ...key, key_id: `key-${i}`, change_no: i + 1 }));
+    const read_after: number[] = [];
+    const keys = {
+      changedSince: async (change_no: number) => (read_after.push(change_no), change_no === 0 ? many : []),
+      recordUse: async () => {},
+    } as unknown as typeof store.api_keys;
+    const keyring = new Keyring(new VirtualClock(), keys, (error) => assert.fail(String(error)));
+    t.after(() => keyring.close());
+    await keyring.refreshAll();
+    await keyring.refresh();
+    assert.deepEqual(read_after, [0, 200_000]);
+  });
 });
 
 function row(changes: Partial<NewApiKey>): NewApiKey {

@@ -148,6 +148,33 @@ test('no page of instances or meetings sorts, or collects all instances of an ag
   );
 });
 
+/** The parts of a plan that read all rows of a table of keys or invites, to find some. */
+function faultsOfKeys(sql: string): string[] {
+  const plan = file.prepare(`EXPLAIN QUERY PLAN ${sql}`).all() as { detail: string }[];
+  const reads_all = /^SCAN (api_keys|invites)(?! USING (COVERING )?INDEX api_keys_of_admins)|TEMP B-TREE/;
+  return /LIMIT 1$/.test(sql) ? [] : plan.map(({ detail }) => detail).filter((how) => reads_all.test(how));
+}
+
+/** Every machine that redeems an invite has a key of its own, so there may be a hundred thousand of both. */
+test('no statement reads all API keys or all invites to find some', async (t) => {
+  const statements = (await statementsOfTheStore(t)).filter((sql) => /\b(api_keys|invites)\b/.test(sql));
+  for (const part of [
+    'max(change_no)',
+    'ORDER BY change_no',
+    'created_at, key_id',
+    'created_at, invite_id',
+    'DELETE FROM',
+  ])
+    assert.ok(
+      statements.some((sql) => sql.includes(part)),
+      part,
+    );
+  assert.deepEqual(
+    statements.flatMap((sql) => faultsOfKeys(sql).map((fault) => `${fault}\n${sql}`)),
+    [],
+  );
+});
+
 test('control: pages that read too much are found', () => {
   const all = 'SELECT i.instance_id FROM instances i';
   const of_agent = 'SELECT instance_id FROM instance_agents WHERE agent_id = ?';

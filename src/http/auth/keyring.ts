@@ -149,9 +149,10 @@ export class Keyring {
    */
   async refreshAll(): Promise<void> {
     const before = new Map(this.#keys);
-    const stored = new Map((await this.#store.changedSince(0)).map((key) => [key.key_id, key]));
-    if (stored.size === 0) return;
-    this.#change_no = Math.max(...Array.from(stored.values(), ({ change_no }) => change_no));
+    const changed = await this.#store.changedSince(0);
+    if (changed.length === 0) return;
+    this.#change_no = changed.reduce((highest, { change_no }) => Math.max(highest, change_no), 0);
+    const stored = new Map(changed.map((key) => [key.key_id, key]));
     for (const [key_id, known] of before) {
       const is_changed_meanwhile = this.#keys.get(key_id) !== known;
       if (is_changed_meanwhile || stored.get(key_id)?.change_no === known.key.change_no) stored.delete(key_id);

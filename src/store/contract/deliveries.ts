@@ -1,6 +1,6 @@
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
 import type { DeliveryReason, DeliveryState, WaitingFor } from '../../domain/delivery.ts';
-import type { ClockNote, Hold } from '../../domain/expiry.ts';
+import type { ClockNote, Hold } from '../../domain/clock_hold.ts';
 import type { MemberRules, NewestInLane } from '../../domain/catch_up.ts';
 import type { InstanceHealth } from '../../domain/instance.ts';
 import type { MessageOrigin } from '../../domain/message_origin.ts';

@@ -1,7 +1,7 @@
 import { type ApiKey, isActive, isLastingAdmin } from '../../domain/api_key.ts';
 import { Problem } from '../../domain/problem.ts';
 import { assertOverlapLeft, earlierAfter } from '../../domain/rotation.ts';
-import { API_KEY_BYTES, apiKeyOf, CHANGE_NO_MAX, isChangedSince, MAY_BE_LASTING_ADMIN } from '../rows/api_keys.ts';
+import { API_KEY_BYTES, apiKeyOf, CHANGE_NO_MAX, changedSince, MAY_BE_LASTING_ADMIN } from '../rows/api_keys.ts';
 import { columnsOfEarlier } from '../rows/earlier.ts';
 import { decodeCursor, pageOf } from '../rows/page.ts';
 import type { ApiKeyStore } from '../contract/api_keys.ts';
@@ -47,7 +47,8 @@ const REVOKE_INVITES = statement(`
 /** Revokes the invites that were made before the first key: anybody could make them. Without effect after another key. */
 const REVOKE_OPEN_INVITES = statement(`
   UPDATE invites SET revoked_at = $wall_ms
-  WHERE redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > $wall_ms AND (SELECT count(*) FROM api_keys) = 1`);
+  WHERE redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > $wall_ms
+    AND (SELECT min(key_id) FROM api_keys) = (SELECT max(key_id) FROM api_keys)`);
 
 /** When a token that stays valid for a while ends, as $earlier says; null for a token that ends at once. */
 const END_OF_TOKEN = `(
@@ -74,7 +75,7 @@ const OTHER_ADMINS = statement(`${ROWS} WHERE key_id <> $key_id AND ${MAY_BE_LAS
 const LIST = statement(`
   SELECT ${COLUMNS}, ${API_KEY_BYTES} AS row_bytes FROM api_keys WHERE (created_at, key_id) > ($created_at, $key_id)
   ORDER BY created_at, key_id LIMIT $limit`);
-const CHANGED = statement(`${ROWS} WHERE ${isChangedSince('$change_no')} ORDER BY change_no`);
+const CHANGED = statement(changedSince(ROWS, '$change_no'));
 const NOTE_USE = statement(`
   UPDATE api_keys k SET last_used_at = greatest(coalesce(k.last_used_at, 0), u.used_at)
   FROM (SELECT key_id, max(used_at) AS used_at FROM unnest($key_ids::text[], $used_ats::bigint[]) AS u(key_id, used_at) GROUP BY key_id) u

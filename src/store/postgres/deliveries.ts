@@ -1,5 +1,5 @@
 import { mayQueueAgain } from '../../domain/delivery.ts';
-import { type ClockNote, NO_HOLD } from '../../domain/expiry.ts';
+import { type ClockNote, NO_HOLD } from '../../domain/clock_hold.ts';
 import type { IdCodec } from '../../domain/id.ts';
 import type { OwnerScope } from '../../domain/access.ts';
 import { PARTITIONS, partitionOf } from '../../domain/partition.ts';

@@ -202,7 +202,7 @@ export const MIGRATIONS: readonly string[] = [
   `,
   SETTLE_DELIVERIES_4,
   `
-  -- A jump of the clock that does not count: see src/domain/expiry.ts. A node of the previous version writes none of it.
+  -- A jump of the clock that does not count: see src/domain/clock_hold.ts. A node of the previous version writes none of it.
   ALTER TABLE this_database ADD COLUMN held_ms bigint NOT NULL DEFAULT 0;
   ALTER TABLE this_database ADD COLUMN held_since bigint NOT NULL DEFAULT 0;
   ALTER TABLE this_database ADD COLUMN held_up_to text;
@@ -223,5 +223,16 @@ export const MIGRATIONS: readonly string[] = [
   -- The ids of the data keys that a node has, the one that encrypts first, with a space between; null for a node of the
   -- previous version.
   ALTER TABLE nodes ADD COLUMN key_ids text;
+  `,
+  `
+  -- Each machine that redeems an invite has a key, so there may be a hundred thousand keys and invites. With these
+  -- indexes nothing reads all of them: to find changed keys, a page, another lasting admin key, or the invites that can
+  -- still be redeemed.
+  CREATE INDEX api_keys_by_change ON api_keys (change_no);
+  CREATE INDEX api_keys_by_age ON api_keys (created_at, key_id);
+  CREATE INDEX api_keys_of_admins ON api_keys (key_id)
+    WHERE revoked_at IS NULL AND expires_at IS NULL AND scopes LIKE '%"admin"%';
+  CREATE INDEX invites_by_end ON invites (expires_at);
+  CREATE INDEX invites_by_age ON invites (created_at, invite_id);
   `,
 ];

@@ -12,15 +12,19 @@ import type { ApiKeysTable } from './tables.ts';
 export const CHANGE_NO_MAX = 2 ** 52;
 
 /**
- * A condition: the last change of a key has a higher number. Also true for a damaged number, because it does not show
- * when the key changed.
+ * The keys whose last change has a higher number, in the order of the changes. Also the keys with a damaged number,
+ * because it does not show when they changed: one that is too low, or above CHANGE_NO_MAX. Each half reads a range of
+ * the index on `change_no`.
+ *
+ * @param rows a statement that reads all keys
+ * @param change_no a parameter that is at least 0, and at most CHANGE_NO_MAX
  */
-export const isChangedSince = (change_no: string): string =>
-  `(change_no > ${change_no} OR change_no NOT BETWEEN 1 AND ${CHANGE_NO_MAX})`;
+export const changedSince = (rows: string, change_no: string): string =>
+  `${rows} WHERE change_no > ${change_no} UNION ALL ${rows} WHERE change_no < 1 ORDER BY change_no`;
 
 /**
- * A condition that each lasting admin key meets. A row with a damaged list of scopes may meet it too. Keys of machines
- * do not meet it: there may be a hundred thousand of them.
+ * A condition that each lasting admin key meets. A row with a damaged list of scopes may meet it too. The index
+ * `api_keys_of_admins` has exactly this condition, so the keys of machines are not read.
  */
 export const MAY_BE_LASTING_ADMIN = `revoked_at IS NULL AND expires_at IS NULL AND scopes LIKE '%"admin"%'`;
 

@@ -1,7 +1,7 @@
 /** Deliveries as both engines read them. */
 import type { Visibility } from '../../domain/access.ts';
 import { mayQueueAgain, type DeliveryReason, type DeliveryState, type WaitingFor } from '../../domain/delivery.ts';
-import type { Hold } from '../../domain/expiry.ts';
+import type { Hold } from '../../domain/clock_hold.ts';
 import type { IdCodec } from '../../domain/id.ts';
 import { Problem } from '../../domain/problem.ts';
 import type { DeliveryKeys } from '../contract/search.ts';
@@ -76,7 +76,7 @@ export type AsideRow = PlacedRow & ExpiryRow & Pick<DeliveriesTable, 'meeting_id
 export const heldUpTo = ({ held_up_to }: Hold, ids: IdCodec): number =>
   held_up_to === null ? 0 : (ids.decode('msg', held_up_to) ?? 0);
 
-/** Whether a delivery has expired: `endOf` of domain/expiry.ts, for rows. */
+/** Whether a delivery has expired: `endOf` of domain/clock_hold.ts, for rows. */
 export function hasExpired(shared_ms: number, hold: Hold, ids: IdCodec): (row: ExpiryRow) => boolean {
   const up_to = heldUpTo(hold, ids);
   return ({ message_no, expires_at }) => expires_at <= shared_ms - (message_no <= up_to ? hold.held_ms : 0);

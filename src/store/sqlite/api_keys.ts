@@ -1,7 +1,7 @@
 import { type ApiKey, isActive, isLastingAdmin } from '../../domain/api_key.ts';
 import { Problem } from '../../domain/problem.ts';
 import { assertOverlapLeft, earlierAfter } from '../../domain/rotation.ts';
-import { API_KEY_BYTES, apiKeyOf, CHANGE_NO_MAX, isChangedSince, MAY_BE_LASTING_ADMIN } from '../rows/api_keys.ts';
+import { API_KEY_BYTES, apiKeyOf, CHANGE_NO_MAX, changedSince, MAY_BE_LASTING_ADMIN } from '../rows/api_keys.ts';
 import { columnsOfEarlier } from '../rows/earlier.ts';
 import { decodeCursor, pageOf } from '../rows/page.ts';
 import type { ApiKeyStore, NewApiKey } from '../contract/api_keys.ts';
@@ -27,7 +27,7 @@ const ROTATE = `
 
 const OTHER_ADMINS = `SELECT * FROM api_keys WHERE key_id <> ? AND ${MAY_BE_LASTING_ADMIN}`;
 
-const CHANGED = `SELECT * FROM api_keys WHERE ${isChangedSince('?')} ORDER BY change_no`;
+const CHANGED = changedSince('SELECT * FROM api_keys', '?');
 
 /** When a key is revoked, its subscriptions end. */
 const END_LEASES = 'UPDATE instances SET lease_until = 0 WHERE owner_key_id = ? AND lease_until IS NOT NULL';
@@ -45,7 +45,8 @@ const REVOKE_INVITES = `
 /** Revokes the invites that were made before the first key: anybody could make them. Without effect after another key. */
 const REVOKE_OPEN_INVITES = `
   UPDATE invites SET revoked_at = $wall_ms
-  WHERE redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > $wall_ms AND (SELECT count(*) FROM api_keys) = 1`;
+  WHERE redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > $wall_ms
+    AND (SELECT min(key_id) FROM api_keys) = (SELECT max(key_id) FROM api_keys)`;
 
 /** When a token that stays valid for a while ends, as $earlier says; null for a token that ends at once. */
 const END_OF_TOKEN = "(SELECT value ->> 'until' FROM json_each($earlier) WHERE value ->> 'value' = token_digest)";

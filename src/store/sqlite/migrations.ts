@@ -344,7 +344,7 @@ export const MIGRATIONS: readonly string[] = [
   CREATE INDEX instances_with_lease ON instances (lease_until) WHERE lease_until IS NOT NULL;
   `,
   `
-  -- A jump of the clock that does not count: see src/domain/expiry.ts.
+  -- A jump of the clock that does not count: see src/domain/clock_hold.ts.
   ALTER TABLE this_file ADD COLUMN held_ms INTEGER NOT NULL DEFAULT 0;
   ALTER TABLE this_file ADD COLUMN held_since INTEGER NOT NULL DEFAULT 0;
   ALTER TABLE this_file ADD COLUMN held_up_to TEXT;
@@ -361,5 +361,16 @@ export const MIGRATIONS: readonly string[] = [
   -- previous_digest and previous_secret hold.
   ALTER TABLE api_keys ADD COLUMN earlier_tokens TEXT;
   ALTER TABLE instances ADD COLUMN earlier_secrets TEXT;
+  `,
+  `
+  -- Each machine that redeems an invite has a key, so there may be a hundred thousand keys and invites. With these
+  -- indexes nothing reads all of them: to find changed keys, a page, another lasting admin key, or the invites that can
+  -- still be redeemed.
+  CREATE INDEX api_keys_by_change ON api_keys (change_no);
+  CREATE INDEX api_keys_by_age ON api_keys (created_at, key_id);
+  CREATE INDEX api_keys_of_admins ON api_keys (key_id)
+    WHERE revoked_at IS NULL AND expires_at IS NULL AND scopes LIKE '%"admin"%';
+  CREATE INDEX invites_by_end ON invites (expires_at);
+  CREATE INDEX invites_by_age ON invites (created_at, invite_id);
   `,
 ];
