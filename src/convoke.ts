@@ -34,7 +34,7 @@ import { descriptorsMax, idleConnectionsMax } from './delivery/transport/idle_co
 import { createWebhookTransport } from './delivery/transport/webhook_transport.ts';
 import { AuditTrail } from './http/auth/audit_trail.ts';
 import { Changes } from './changes/changes.ts';
-import { Leases } from './changes/leases.ts';
+import { SubscriptionLeases } from './changes/subscription_leases.ts';
 import { DemoMeeting } from './demo/meeting.ts';
 import { Feed } from './feed/feed.ts';
 import { connectionEvent } from './feed/events.ts';
@@ -71,8 +71,8 @@ export interface Convoke {
   /** Makes a link that signs in an admin. The link works once, for five minutes. Nobody else may see it. */
   signInLink(): string;
   /**
-   * Accepts no new connections, waits until short attempts have ended, ends long ones, writes the results, and closes
-   * everything.
+   * Starts no more attempts, and serves requests until `drain_ms` are over. Then it ends long attempts, waits until short
+   * ones have ended, writes the results, and closes everything.
    *
    * @param drain_ms how long requests on open connections are still served, each with `connection: close`; 0 when
    * absent: idle connections are closed at once
@@ -212,7 +212,7 @@ export async function createConvoke(
   });
   const { egress_policy, max_message_bytes } = config;
   const changes = new Changes({ store, engine, feed, keyring, derived: Object.values(secrets), clock, expiry });
-  const leases = new Leases({
+  const leases = new SubscriptionLeases({
     store,
     instances: changes.instances,
     clock,

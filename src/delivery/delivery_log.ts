@@ -4,7 +4,7 @@ import { healthOf, type InstanceHealth } from '../domain/instance.ts';
 import type { Outcome } from '../domain/outcome.ts';
 import type { Log } from './bounded_log.ts';
 import type { Clock, Timer } from './clock.ts';
-import type { AttemptEvent, SuppressedDelivery, SuppressReason } from './events.ts';
+import type { AttemptEvent, SuppressedDelivery, SuppressReason } from './observer.ts';
 
 /** The time that a summary covers. */
 const SUMMARY_MS = 60_000;

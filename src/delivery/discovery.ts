@@ -4,7 +4,7 @@ import type { Dispatcher } from './attempts/dispatcher.ts';
 import type { Partition } from './cluster/partitions.ts';
 import type { InvalidationClock } from './lanes/invalidation_clock.ts';
 import type { RecipientCache } from './lanes/recipient_cache.ts';
-import type { Retries } from './lanes/retries.ts';
+import type { AsideDeliveries } from './lanes/aside_deliveries.ts';
 import type { PendingScan } from './pending_scan.ts';
 import type { Transport } from './transport/transport.ts';
 
@@ -13,7 +13,7 @@ export interface DiscoveryParts {
   pending_scan: PendingScan;
   invalidations: InvalidationClock;
   recipients: RecipientCache;
-  retries: Retries;
+  aside_deliveries: AsideDeliveries;
   dispatcher: Dispatcher;
   transport: Pick<Transport, 'readEnded'>;
   /** The latest time at which a delivery written now can be due. */
@@ -77,9 +77,9 @@ export class Discovery {
   }
 
   readonly #onAside = (instance_id: string, due_at: number): void => {
-    const { recipients, retries } = this.#parts;
+    const { recipients, aside_deliveries } = this.#parts;
     const recipient = recipients.of(instance_id);
-    if (recipient !== null) retries.schedule(recipient, due_at);
+    if (recipient !== null) aside_deliveries.schedule(recipient, due_at);
   };
 
   /** A lane has a delivery on disk that this node may not have seen. */

@@ -38,14 +38,14 @@ import type { Partitions } from './cluster/partitions.ts';
 import { RemoteChanges } from './cluster/remote_changes.ts';
 import { SeenRanges } from './cluster/seen_ranges.ts';
 import { Discovery } from './discovery.ts';
-import type { Observer } from './events.ts';
+import type { Observer } from './observer.ts';
 import type { Expiry } from './expiry.ts';
 import { InvalidationClock } from './lanes/invalidation_clock.ts';
 import { LaneLoader } from './lanes/lane_loader.ts';
 import { LaneMemory } from './lanes/lane_memory.ts';
 import { RecipientCache } from './lanes/recipient_cache.ts';
 import { Registrations } from './lanes/registrations.ts';
-import { Retries } from './lanes/retries.ts';
+import { AsideDeliveries } from './lanes/aside_deliveries.ts';
 import { Enqueuer } from './lanes/enqueuer.ts';
 import { Turns } from './lanes/turns.ts';
 import { LocalChanges } from './local_changes.ts';
@@ -162,10 +162,10 @@ export class Engine {
     const parts = { ...base, dispatcher, saturation, meetings, latestDue };
 
     const registrations = new Registrations(parts);
-    const retries = new Retries(parts);
+    const aside_deliveries = new AsideDeliveries(parts);
     const loader = new LaneLoader(parts);
     const enqueuer = new Enqueuer(clock, memory, recipients, dispatcher);
-    const results = new Results({ ...parts, random, registrations, retries, retry_schedule_ms });
+    const results = new Results({ ...parts, random, registrations, aside_deliveries, retry_schedule_ms });
 
     const onRelief = (): void => this.#acceptor.flushIfReady();
     const backpressure = new Backpressure({ ...parts, cluster_backlog: cluster?.cluster_backlog ?? null, onRelief });
@@ -177,11 +177,11 @@ export class Engine {
       tracer,
     });
     const replies = new Replies({ clock, observer, acceptor, registrations, max_message_bytes });
-    const attempts = new Attempts({ ...parts, retries, results, replies, reply_access, tracer, user_agent });
+    const attempts = new Attempts({ ...parts, aside_deliveries, results, replies, reply_access, tracer, user_agent });
     const pending_scan = new PendingScan(clock, timers, store, (error) => observer.storageFailed(error));
-    dispatcher.connect({ attempts, loader, retries, registrations, backpressure, replies });
+    dispatcher.connect({ attempts, loader, aside_deliveries, registrations, backpressure, replies });
 
-    const discovery = new Discovery({ ...parts, pending_scan, invalidations, retries });
+    const discovery = new Discovery({ ...parts, pending_scan, invalidations, aside_deliveries });
     const remote_changes =
       cluster && new RemoteChanges({ ...parts, ...intake, ...cluster, registrations, discovery, guard });
 
@@ -201,7 +201,7 @@ export class Engine {
       remote_changes,
       invalidations,
       registrations,
-      retries,
+      aside_deliveries,
       discovery,
     });
   }

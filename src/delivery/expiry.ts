@@ -1,4 +1,4 @@
-import { type ClockNote, endOf, heldOf, type Hold, NO_HOLD } from '../domain/expiry.ts';
+import { type ClockNote, endOf, heldOf, type Hold, NO_HOLD } from '../domain/clock_hold.ts';
 import type { Clock } from './clock.ts';
 
 /** The service believes a jump of the clock of up to this share of the setting `expire_after`. */

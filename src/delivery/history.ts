@@ -1,7 +1,7 @@
 import { type HistoryColumns, SPANS, type Span, SpansOfTime, Tally } from '../domain/history.ts';
 import type { ClusterStore } from '../store/contract/cluster.ts';
 import type { Clock, Timer } from './clock.ts';
-import type { AttemptEvent } from './events.ts';
+import type { AttemptEvent } from './observer.ts';
 
 const TOPIC = 'history';
 /** An earlier broadcast of the sender failed, so the other nodes may lack its counts. */

@@ -3,7 +3,7 @@ import { INSTANCE_STEP_S, type InstanceColumns, INSTANCES_MAX, StepsOfInstances 
 import { packedTexts } from '../domain/packed_texts.ts';
 import { BROADCAST_BYTES_MAX } from '../store/contract/cluster.ts';
 import type { Clock, Timer } from './clock.ts';
-import type { AttemptEvent } from './events.ts';
+import type { AttemptEvent } from './observer.ts';
 import type { HistoryParts } from './history.ts';
 
 const TOPIC = 'history.instances';

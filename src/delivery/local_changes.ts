@@ -3,13 +3,13 @@ import type { LaneKey } from '../store/contract/deliveries.ts';
 import type { Dispatcher } from './attempts/dispatcher.ts';
 import type { Clock } from './clock.ts';
 import type { RemoteChanges } from './cluster/remote_changes.ts';
-import type { Observer } from './events.ts';
+import type { Observer } from './observer.ts';
 import type { Partitions } from './cluster/partitions.ts';
 import type { Discovery } from './discovery.ts';
 import type { InvalidationClock } from './lanes/invalidation_clock.ts';
 import type { RecipientCache } from './lanes/recipient_cache.ts';
 import type { Registrations } from './lanes/registrations.ts';
-import type { Retries } from './lanes/retries.ts';
+import type { AsideDeliveries } from './lanes/aside_deliveries.ts';
 import type { Meetings } from './meetings.ts';
 import type { Transport } from './transport/transport.ts';
 
@@ -25,7 +25,7 @@ export interface LocalChangesParts {
   discovery: Discovery;
   recipients: RecipientCache;
   registrations: Registrations;
-  retries: Retries;
+  aside_deliveries: AsideDeliveries;
   dispatcher: Dispatcher;
 }
 
@@ -98,13 +98,13 @@ export class LocalChanges {
    * But the delivery still waits for the deliveries that are before it in its lane.
    */
   deliveryRetried(retried: LaneKey & { aside: boolean; delivery_id?: string }): void {
-    const { clock, recipients, registrations, retries, dispatcher } = this.#parts;
+    const { clock, recipients, registrations, aside_deliveries, dispatcher } = this.#parts;
     const { instance_id, meeting_id, aside, delivery_id } = retried;
     const recipient = recipients.of(instance_id);
     // Another node delivers to this instance. The store notifies that node.
     if (recipient === null) return;
     registrations.resetBackoff(recipient);
-    if (aside) retries.schedule(recipient, clock.now());
+    if (aside) aside_deliveries.schedule(recipient, clock.now());
     else {
       const lane = recipient.lanes.get(meeting_id);
       const head = lane?.queue.peek();

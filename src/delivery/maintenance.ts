@@ -1,4 +1,4 @@
-import type { Hold } from '../domain/expiry.ts';
+import type { Hold } from '../domain/clock_hold.ts';
 import type { AsidePlace, EndedInLane, ExpiryPlace, PrunePlace } from '../store/contract/deliveries.ts';
 import type { FileSpace } from '../store/contract/file.ts';
 import { IDEMPOTENCY_MS } from '../store/contract/messages.ts';

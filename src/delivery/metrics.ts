@@ -9,7 +9,7 @@ import { stalled } from '../store/thread/stall.ts';
 import type { Clock } from './clock.ts';
 import { type DroppedSpans, SPAN_DROPS } from './tracer.ts';
 import type { Engine } from './engine.ts';
-import { type AttemptEvent, REPLY_RESULTS, REPLY_WAYS, type ReplyResult, type ReplyWay } from './events.ts';
+import { type AttemptEvent, REPLY_RESULTS, REPLY_WAYS, type ReplyResult, type ReplyWay } from './observer.ts';
 import type { Expiry } from './expiry.ts';
 import type { PullTransport } from './transport/pull_transport.ts';
 import { HAND_OVERS, type HandOver } from './cluster/partitions.ts';

@@ -1,6 +1,7 @@
 /**
  * Who may do what. The functions here check what needs no read of rows: the scopes of a key, and whether a meeting or
- * an instance_id is within its limits. The store applies the limits to the rows: each of its calls gets them.
+ * an instance_id is within its limits. The store applies the limits to rows of instances and deliveries: its calls get
+ * them. Calls about one meeting do not, so a route checks the meeting here first.
  */
 import type { ApiKey, Scope } from './api_key.ts';
 import { Problem } from './problem.ts';

@@ -1,5 +1,5 @@
 /** Makes the events of the live feed. */
-import type { AttemptEvent } from '../delivery/events.ts';
+import type { AttemptEvent } from '../delivery/observer.ts';
 import { advised, withoutResponse } from '../domain/advice.ts';
 import { type About, type FeedData, type FeedEvent, targetsShown } from '../domain/feed_event.ts';
 import { originFields } from '../domain/message_origin.ts';

@@ -2,7 +2,7 @@
  * Publishes the reports of the engine. Call these functions only while `feed.is_active`: they make objects, which
  * nobody needs otherwise.
  */
-import type { AttemptEvent, SuppressedDelivery, SuppressReason } from '../delivery/events.ts';
+import type { AttemptEvent, SuppressedDelivery, SuppressReason } from '../delivery/observer.ts';
 import type { Accepted, NewMessage } from '../store/contract/messages.ts';
 import { acceptedEvent, attemptedEvent, goneEvent, healthEvent, settledEvent } from './events.ts';
 import type { Feed } from './feed.ts';

@@ -144,7 +144,7 @@ function addChangesOf(row: DeliveryRow, found: FoundEvents, from: FeedPosition):
   for (const [i, attempt] of row.attempts.entries()) {
     if (from.wasPublished({ delivery_id: row.delivery_id, ...attempt })) continue;
     const is_last = i === row.attempts.length - 1;
-    const attempted = { ...row, accepted_at: row.created_at, ...verdictOf(row, attempt, is_last) };
+    const attempted = { ...row, accepted_at: row.created_at, ...shownVerdictOf(row, attempt, is_last) };
     found.add(endOf(attempt), attemptedEvent(attempted, attempt));
   }
   const { instance_id, meeting_id, reason, settled_at } = row;
@@ -157,7 +157,7 @@ function addChangesOf(row: DeliveryRow, found: FoundEvents, from: FeedPosition):
 }
 
 /** The state of the delivery after an attempt. The store shows it only for the last attempt: before, it was pending. */
-function verdictOf({ state, reason }: DeliveryRow, { outcome }: Attempt, is_last: boolean) {
+function shownVerdictOf({ state, reason }: DeliveryRow, { outcome }: Attempt, is_last: boolean) {
   const settled_by_it = is_last && reason !== 'expired' && (state === 'delivered' || state === 'failed');
   if (!settled_by_it) return { state: 'pending' as const, reason: null, retry_in_ms: null };
   return { state: outcome === 'ok' ? ('delivered' as const) : state, reason, retry_in_ms: null };

@@ -3,7 +3,7 @@
  * ordered and delivered like every other message.
  */
 import type { Clock, Timer } from '../delivery/clock.ts';
-import type { AttemptEvent, SuppressedDelivery, SuppressReason } from '../delivery/events.ts';
+import type { AttemptEvent, SuppressedDelivery, SuppressReason } from '../delivery/observer.ts';
 import type { Send } from '../delivery/accept/acceptor.ts';
 import { isCatchUpReason } from '../domain/catch_up.ts';
 import { healthOf } from '../domain/instance.ts';

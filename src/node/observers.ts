@@ -3,7 +3,7 @@ import type { Log } from '../delivery/bounded_log.ts';
 import type { Clock } from '../delivery/clock.ts';
 import type { PartitionsObserver } from '../delivery/cluster/partitions.ts';
 import type { DeliveryLog } from '../delivery/delivery_log.ts';
-import type { AttemptEvent, Observer } from '../delivery/events.ts';
+import type { AttemptEvent, Observer } from '../delivery/observer.ts';
 import type { History } from '../delivery/history.ts';
 import type { InstanceHistory } from '../delivery/instance_history.ts';
 import type { Engine } from '../delivery/engine.ts';

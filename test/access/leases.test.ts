@@ -1,7 +1,7 @@
 /** Instances whose lease has ended are removed, each for itself. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Leases, type LeasesParts } from '../../src/changes/leases.ts';
+import { SubscriptionLeases, type SubscriptionLeasesParts } from '../../src/changes/subscription_leases.ts';
 import { VirtualClock } from '../support/virtual_clock.ts';
 
 test('an instance that cannot be read is removed too, and holds up no other', async (t) => {
@@ -28,7 +28,7 @@ test('an instance that cannot be read is removed too, and holds up no other', as
     onRevoked: async () => {},
     onError: (error: unknown) => errors.push(error),
   };
-  const leases = new Leases(parts as unknown as LeasesParts);
+  const leases = new SubscriptionLeases(parts as unknown as SubscriptionLeasesParts);
   t.after(() => leases.stop());
   leases.look();
   await new Promise((resolve) => setImmediate(resolve));
@@ -54,7 +54,7 @@ test('an instance is removed within a second of the end of its lease, also when 
     onRevoked: async () => {},
     onError: assert.ifError,
   };
-  const leases = new Leases(parts as unknown as LeasesParts);
+  const leases = new SubscriptionLeases(parts as unknown as SubscriptionLeasesParts);
   t.after(() => leases.stop());
   leases.start();
   await clock.advance(lease_ms - 1);
@@ -80,7 +80,7 @@ test('a jump of the clock that is held at a start ends no lease; a revocation en
     expiry: { heldAt: () => 4 * 86_400_000 },
     onError: assert.ifError,
   };
-  const leases = new Leases(parts as unknown as LeasesParts);
+  const leases = new SubscriptionLeases(parts as unknown as SubscriptionLeasesParts);
   t.after(() => leases.stop());
   leases.look();
   assert.deepEqual(looked_until, [clock.wall() - 4 * 86_400_000]);

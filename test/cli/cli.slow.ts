@@ -31,7 +31,7 @@ import { program } from '../../src/cli/program/program.ts';
 import { failureOf } from '../../src/cli/program/api.ts';
 import { flagOf, settingNames } from '../../src/config/settings.ts';
 import { DATABASE_FILE } from '../../src/domain/data_directory.ts';
-import { NO_HOLD } from '../../src/domain/expiry.ts';
+import { NO_HOLD } from '../../src/domain/clock_hold.ts';
 import { PROBLEMS } from '../../src/domain/problem.ts';
 import { openSqliteStore } from '../../src/store/sqlite/open.ts';
 import {

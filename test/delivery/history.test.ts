@@ -1,7 +1,7 @@
 /** The history of the last day, on a clock that the test moves. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { AttemptEvent } from '../../src/delivery/events.ts';
+import type { AttemptEvent } from '../../src/delivery/observer.ts';
 import { History } from '../../src/delivery/history.ts';
 import { InstanceHistory } from '../../src/delivery/instance_history.ts';
 import { NO_HEALTH } from '../../src/domain/instance.ts';

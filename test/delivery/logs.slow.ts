@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { pino } from 'pino';
 import { BoundedLog, type Log } from '../../src/delivery/bounded_log.ts';
 import { DeliveryLog } from '../../src/delivery/delivery_log.ts';
-import type { AttemptEvent } from '../../src/delivery/events.ts';
+import type { AttemptEvent } from '../../src/delivery/observer.ts';
 import { type InstanceHealth, NO_HEALTH } from '../../src/domain/instance.ts';
 import { type LogLine, startService } from '../support/service.ts';
 import { SetClock } from '../support/set_clock.ts';

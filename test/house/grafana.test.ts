@@ -9,7 +9,7 @@ import { OUTCOMES } from '../../src/domain/outcome.ts';
 import { TIMEOUT_S_MAX } from '../../src/domain/runtimes/runtimes.ts';
 import { type Clock, systemClock } from '../../src/delivery/clock.ts';
 import type { Engine } from '../../src/delivery/engine.ts';
-import type { AttemptEvent } from '../../src/delivery/events.ts';
+import type { AttemptEvent } from '../../src/delivery/observer.ts';
 import { Metrics as ServiceMetrics } from '../../src/delivery/metrics.ts';
 import type { Store } from '../../src/store/store.ts';
 import { StoreError } from '../../src/store/store_error.ts';

@@ -215,7 +215,7 @@ test('only the webhook transport opens outgoing sockets, and what forwards pulls
     'src/http/intake/framing.ts',
     'src/http/intake/intake.ts',
     // These files make requests and responses without a socket.
-    'src/http/inside.ts',
+    'src/http/inside_fetch.ts',
     'src/http/problems.ts',
     'src/convoke.ts',
     'src/delivery/transport/undici_parts.d.ts',

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Send } from '../../src/delivery/accept/acceptor.ts';
-import type { AttemptEvent } from '../../src/delivery/events.ts';
+import type { AttemptEvent } from '../../src/delivery/observer.ts';
 import type { InstanceHealth } from '../../src/domain/instance.ts';
 import { Notices } from '../../src/node/notices.ts';
 import { startReceiver } from '../support/receiver.ts';

@@ -5,7 +5,7 @@
  */
 import { fullAttemptsText } from '../../src/domain/attempts_text.ts';
 import { mayQueueAgain, type WaitingFor } from '../../src/domain/delivery.ts';
-import { type ClockNote, type Hold, NO_HOLD } from '../../src/domain/expiry.ts';
+import { type ClockNote, type Hold, NO_HOLD } from '../../src/domain/clock_hold.ts';
 import { IdCodec, NumberSource } from '../../src/domain/id.ts';
 import {
   ACK_TIMEOUT_S,

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import { attemptsText } from '../../src/domain/attempts_text.ts';
-import { NO_HOLD } from '../../src/domain/expiry.ts';
+import { NO_HOLD } from '../../src/domain/clock_hold.ts';
 import type { Session } from '../../src/domain/session.ts';
 import type {
   AsidePlace,

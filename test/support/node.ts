@@ -9,7 +9,7 @@ import type { TestContext } from 'node:test';
 import type { Send } from '../../src/delivery/accept/acceptor.ts';
 import { ConnectionNotes } from '../../src/delivery/connection_notes.ts';
 import { Engine, type EngineSettings } from '../../src/delivery/engine.ts';
-import type { AttemptEvent, SuppressedDelivery } from '../../src/delivery/events.ts';
+import type { AttemptEvent, SuppressedDelivery } from '../../src/delivery/observer.ts';
 import { Expiry } from '../../src/delivery/expiry.ts';
 import { Maintenance } from '../../src/delivery/maintenance.ts';
 import { Partitions } from '../../src/delivery/cluster/partitions.ts';

@@ -6,7 +6,7 @@ import type { OwnerScope } from '../../src/domain/access.ts';
 import { WAKES } from '../../src/domain/agents_to_notify.ts';
 import { CATCH_UPS } from '../../src/domain/catch_up.ts';
 import { AUDIT_ACTIONS, type AuditSubject } from '../../src/domain/audit.ts';
-import type { Hold } from '../../src/domain/expiry.ts';
+import type { Hold } from '../../src/domain/clock_hold.ts';
 import { HEALTH } from '../../src/domain/instance.ts';
 import { sessionIdOf } from '../../src/domain/session.ts';
 import type { NewMessage } from '../../src/store/contract/messages.ts';

@@ -11,7 +11,7 @@ import type { InvalidationClock } from '../lanes/invalidation_clock.ts';
 import type { Partitions } from '../cluster/partitions.ts';
 import type { SeenRanges } from '../cluster/seen_ranges.ts';
 import type { Clock } from '../clock.ts';
-import type { Observer } from '../events.ts';
+import type { Observer } from '../observer.ts';
 import type { Expiry } from '../expiry.ts';
 import type { Tracer } from '../tracer.ts';
 import { type Enqueuer, WIDE } from '../lanes/enqueuer.ts';

@@ -6,7 +6,7 @@ import type { LaneDelivery } from '../lanes/lane_delivery.ts';
 import type { LaneMemory } from '../lanes/lane_memory.ts';
 import type { Recipient } from '../lanes/recipient.ts';
 import type { RecipientCache } from '../lanes/recipient_cache.ts';
-import type { Retries } from '../lanes/retries.ts';
+import type { AsideDeliveries } from '../lanes/aside_deliveries.ts';
 import type { Replies } from '../replies/replies.ts';
 import type { ReplyAccess } from '../replies/reply_access.ts';
 import type { Tracer } from '../tracer.ts';
@@ -21,7 +21,7 @@ export interface AttemptsParts {
   transport: Transport;
   memory: LaneMemory;
   recipients: RecipientCache;
-  retries: Retries;
+  aside_deliveries: AsideDeliveries;
   in_flight: InFlight;
   results: Results;
   dispatcher: Dispatcher;
@@ -60,7 +60,7 @@ export class Attempts {
   readonly #transport: Transport;
   readonly #memory: LaneMemory;
   readonly #recipients: RecipientCache;
-  readonly #retries: Retries;
+  readonly #aside_deliveries: AsideDeliveries;
   readonly #in_flight: InFlight;
   readonly #results: Results;
   readonly #dispatcher: Dispatcher;
@@ -74,7 +74,7 @@ export class Attempts {
     this.#transport = parts.transport;
     this.#memory = parts.memory;
     this.#recipients = parts.recipients;
-    this.#retries = parts.retries;
+    this.#aside_deliveries = parts.aside_deliveries;
     this.#in_flight = parts.in_flight;
     this.#results = parts.results;
     this.#dispatcher = parts.dispatcher;
@@ -151,10 +151,10 @@ export class Attempts {
     if (lane.generation !== generation) this.#dispatcher.invalidateLane(recipient, lane);
     if (recipient.registration.health.backoff_step > 0) this.#memory.trimAll(recipient);
     else if (lane.held_until > this.#clock.now() && this.#memory.isShareFull) this.#memory.trim(lane, 0);
-    if (lane.aside) this.#retries.check(recipient);
+    if (lane.aside) this.#aside_deliveries.check(recipient);
     else if (lane.is_awaited) {
       lane.is_awaited = false;
-      this.#retries.schedule(recipient, this.#clock.now());
+      this.#aside_deliveries.schedule(recipient, this.#clock.now());
     }
     this.#recipients.evictIfIdle(recipient, lane);
     this.#dispatcher.offer(recipient, lane);

@@ -1,6 +1,6 @@
 import type { Partitions } from '../cluster/partitions.ts';
 import type { Clock } from '../clock.ts';
-import type { Observer, SuppressReason } from '../events.ts';
+import type { Observer, SuppressReason } from '../observer.ts';
 import type { Expiry } from '../expiry.ts';
 import type { Backlog } from '../lanes/backlog.ts';
 import type { Lane } from '../lanes/lane.ts';
@@ -53,7 +53,7 @@ export interface DispatcherParts {
 export interface Steps {
   attempts: { start(recipient: Recipient, lane: Lane, head: LaneDelivery): void };
   loader: { load(recipient: Recipient, lane: Lane, backlog: Backlog): void };
-  retries: { load(recipient: Recipient): Promise<void>; putOff(recipient: Recipient): void };
+  aside_deliveries: { load(recipient: Recipient): Promise<void>; putOff(recipient: Recipient): void };
   registrations: { load(recipient: Recipient): void };
   backpressure: { onDispatched(): void };
   replies: { readonly isFull: boolean };
@@ -313,7 +313,7 @@ export class Dispatcher {
         // The delivery stays on disk, and is read again when its wait is over.
         this.#memory.takeHead(lane);
         if (lane.queue.length > 0 || lane.backlog !== null) continue;
-        this.#steps.retries.putOff(recipient);
+        this.#steps.aside_deliveries.putOff(recipient);
         return;
       }
       if (!lane.aside && head.next_attempt_at !== null && head.next_attempt_at > now) {
@@ -329,7 +329,7 @@ export class Dispatcher {
       this.#steps.attempts.start(recipient, lane, head);
       return;
     }
-    if (lane.aside) void this.#steps.retries.load(recipient);
+    if (lane.aside) void this.#steps.aside_deliveries.load(recipient);
     else if (lane.backlog === null) this.#recipients.evictIfIdle(recipient, lane);
     else if (this.#turns.isUp(recipient)) {
       this.#turns.end(recipient);

@@ -10,13 +10,13 @@ import type { InstanceHealth } from '../../domain/instance.ts';
 import type { Attempt } from '../../domain/outcome.ts';
 import type { DeliverySettlement } from '../../store/contract/deliveries.ts';
 import type { Clock } from '../clock.ts';
-import type { Observer } from '../events.ts';
+import type { Observer } from '../observer.ts';
 import type { Lane } from '../lanes/lane.ts';
 import type { LaneDelivery } from '../lanes/lane_delivery.ts';
 import type { LaneMemory } from '../lanes/lane_memory.ts';
 import type { Recipient } from '../lanes/recipient.ts';
 import type { Registrations } from '../lanes/registrations.ts';
-import type { Retries } from '../lanes/retries.ts';
+import type { AsideDeliveries } from '../lanes/aside_deliveries.ts';
 import type { Target } from '../transport/target.ts';
 import type { PushResult } from '../transport/transport.ts';
 import type { Dispatcher } from './dispatcher.ts';
@@ -31,7 +31,7 @@ export interface ResultsParts {
   settlements: Settlements;
   memory: LaneMemory;
   registrations: Registrations;
-  retries: Retries;
+  aside_deliveries: AsideDeliveries;
   dispatcher: Dispatcher;
   /** Delays between attempts that got a bad response. */
   retry_schedule_ms: readonly number[];
@@ -53,7 +53,7 @@ export class Results {
   readonly #settlements: Settlements;
   readonly #memory: LaneMemory;
   readonly #registrations: Registrations;
-  readonly #retries: Retries;
+  readonly #aside_deliveries: AsideDeliveries;
   readonly #dispatcher: Dispatcher;
   readonly #retry_schedule_ms: readonly number[];
 
@@ -64,7 +64,7 @@ export class Results {
     this.#settlements = parts.settlements;
     this.#memory = parts.memory;
     this.#registrations = parts.registrations;
-    this.#retries = parts.retries;
+    this.#aside_deliveries = parts.aside_deliveries;
     this.#dispatcher = parts.dispatcher;
     this.#retry_schedule_ms = parts.retry_schedule_ms;
   }
@@ -134,7 +134,7 @@ export class Results {
         this.#settle(recipient, delivery, 'pending', null, again_at, steps_aside);
         if (steps_aside) {
           this.#memory.takeHead(lane);
-          this.#retries.schedule(recipient, again_at);
+          this.#aside_deliveries.schedule(recipient, again_at);
         } else {
           this.#dispatcher.hold(recipient, lane, delivery, again_at);
         }

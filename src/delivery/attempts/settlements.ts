@@ -3,7 +3,7 @@ import type { DeliverySettlement, HealthSettlement, LockedRows } from '../../sto
 import { StoreError, WHO_LOCKS } from '../../store/store_error.ts';
 import type { Store } from '../../store/store.ts';
 import type { Clock, Timer } from '../clock.ts';
-import type { Observer } from '../events.ts';
+import type { Observer } from '../observer.ts';
 import type { Recipient } from '../lanes/recipient.ts';
 
 /** Results gather for at least this long before they are written, unless a batch is full or `flush` is called. */

@@ -28,7 +28,7 @@ export class Recipient {
   readonly lanes = new Map<string, Lane>();
   /** Lanes that are in the state `ready`, in the order in which they take steps. */
   readonly ready = new Fifo<Lane>();
-  /** The lane of the deliveries that went aside and are due: see retries.ts. Null until the lane is needed. */
+  /** The lane of the deliveries that went aside and are due: see aside_deliveries.ts. Null until the lane is needed. */
   #aside: Lane | null = null;
   /** When the next delivery aside is due; null when none is known. */
   aside_due_at: number | null = null;

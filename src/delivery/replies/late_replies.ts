@@ -8,7 +8,7 @@ import type { AcceptedMessage } from '../../store/contract/messages.ts';
 import type { Store } from '../../store/store.ts';
 import type { Clock } from '../clock.ts';
 import type { Engine } from '../engine.ts';
-import type { Observer } from '../events.ts';
+import type { Observer } from '../observer.ts';
 import { replySend } from './reply_send.ts';
 
 /** The most deliveries whose number of replies is remembered. */

@@ -5,7 +5,7 @@ import type { Accepted } from '../../store/contract/messages.ts';
 import { StoreError } from '../../store/store_error.ts';
 import type { Acceptor, Send } from '../accept/acceptor.ts';
 import type { Clock } from '../clock.ts';
-import type { Observer, ReplyResult } from '../events.ts';
+import type { Observer, ReplyResult } from '../observer.ts';
 import type { LaneDelivery } from '../lanes/lane_delivery.ts';
 import type { Registrations } from '../lanes/registrations.ts';
 import type { AnsweredPart, PushResult } from '../transport/transport.ts';

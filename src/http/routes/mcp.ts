@@ -3,7 +3,7 @@ import { SCOPES } from '../../domain/api_key.ts';
 import { Problem, type ProblemCode } from '../../domain/problem.ts';
 import { assertStanding } from '../auth/standing.ts';
 import type { App, RequestFor, RouteShape } from '../context.ts';
-import { insideFetch } from '../inside.ts';
+import { insideFetch } from '../inside_fetch.ts';
 import { loadedOnce } from '../loaded_once.ts';
 import { isWritten, onClosed } from '../on_closed.ts';
 import { StreamRoom } from '../stream_room.ts';

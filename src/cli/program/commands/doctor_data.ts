@@ -8,7 +8,7 @@ import type { Config } from '../../../config/config.ts';
 import { systemClock } from '../../../delivery/clock.ts';
 import { Expiry } from '../../../delivery/expiry.ts';
 import { isMostlyEmpty } from '../../../delivery/maintenance.ts';
-import type { ClockNote } from '../../../domain/expiry.ts';
+import type { ClockNote } from '../../../domain/clock_hold.ts';
 import { readKeyFile } from '../../../store/secrets/key_file.ts';
 import { TIME_NOTED } from '../../../store/sqlite/deliveries.ts';
 import { lookAt } from '../../../store/sqlite/file/reading.ts';

@@ -17,7 +17,7 @@ const LEASE_REVOKED = 0;
 /** The most instances that are removed before the table is read again. */
 const REMOVED_MAX = 100;
 
-export interface LeasesParts {
+export interface SubscriptionLeasesParts {
   store: { instances: Pick<InstanceStore, 'endedLeases' | 'get'> } & Pick<Store, 'audited' | 'audit'>;
   instances: Pick<InstanceChanges, 'remove'>;
   clock: Clock;
@@ -28,14 +28,14 @@ export interface LeasesParts {
 }
 
 /** Removes instances whose lease has ended: subscriptions that nobody renewed, or whose token ended. */
-export class Leases {
-  readonly #parts: LeasesParts;
+export class SubscriptionLeases {
+  readonly #parts: SubscriptionLeasesParts;
   #timer: Timer | null = null;
   #looking: Promise<void> | null = null;
   #again = false;
   #is_stopped = false;
 
-  constructor(parts: LeasesParts) {
+  constructor(parts: SubscriptionLeasesParts) {
     this.#parts = parts;
   }
 

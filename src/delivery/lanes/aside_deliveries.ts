@@ -14,7 +14,7 @@ const PUT_OFF_MS = 1_000;
 
 type AsidePage = Awaited<ReturnType<DeliveryStore['loadAside']>>;
 
-export interface RetriesParts {
+export interface AsideDeliveriesParts {
   clock: Clock;
   timers: TimerQueue;
   store: Store;
@@ -31,7 +31,7 @@ export interface RetriesParts {
  * due deliveries is read into the lane `aside`, which blocks no other lane. While this lane has a backlog, it has due
  * deliveries that are not read yet.
  */
-export class Retries {
+export class AsideDeliveries {
   readonly #clock: Clock;
   readonly #timers: TimerQueue;
   readonly #store: Store;
@@ -40,7 +40,7 @@ export class Retries {
   readonly #dispatcher: Dispatcher;
   readonly #latestDue: () => number;
 
-  constructor({ clock, timers, store, settlements, memory, dispatcher, latestDue }: RetriesParts) {
+  constructor({ clock, timers, store, settlements, memory, dispatcher, latestDue }: AsideDeliveriesParts) {
     this.#clock = clock;
     this.#timers = timers;
     this.#store = store;
