@@ -405,7 +405,65 @@ describe('the last use of a key', () => {
     assert.deepEqual(written, [2, 2]);
     await store.close();
   });
+
+  test('of more than 500 keys is written in several calls of the store', async (t) => {
+    const { keyring, tokens, written } = await keyringWith(t, 1_200);
+    for (const token of tokens) keyring.identify(`Bearer ${token}`);
+    await keyring.close();
+    assert.deepEqual(written, [500, 500, 200]);
+  });
 });
+
+describe('a change of keys that were read', () => {
+  test('is reported once, however many changed, and not for new keys, which end nothing', async (t) => {
+    const { keyring, keys } = await keyringWith(t, 1_000);
+    const onChange = t.mock.fn();
+    keyring.onChange = onChange;
+    const change = (changes: (typeof keys)[number][]): Promise<void> => (
+      keys.splice(0, keys.length, ...changes),
+      keyring.refresh()
+    );
+    const former = [...keys];
+    await change([{ ...former[0]!, key_id: '000000000new', change_no: 1_001 }]);
+    assert.equal(onChange.mock.callCount(), 0);
+    await change(former.map((key, i) => ({ ...key, revoked_at: 5, change_no: 1_002 + i })));
+    assert.equal(onChange.mock.callCount(), 1);
+    keyring.put({ ...former[0]!, revoked_at: 6, change_no: 5_000 });
+    assert.equal(onChange.mock.callCount(), 2);
+  });
+
+  test('is reported for the first key, which ends the open mode', async (t) => {
+    const { keyring, keys } = await keyringWith(t, 0);
+    const onChange = t.mock.fn();
+    keyring.onChange = onChange;
+    const { keys: others } = await keyringWith(t, 1);
+    keys.push(...others);
+    await keyring.refresh();
+    assert.equal(onChange.mock.callCount(), 1);
+  });
+});
+
+/** A keyring that has read so many keys. It reads `keys`, of which the caller makes changes. */
+async function keyringWith(t: TestContext, count: number) {
+  const store = openStoreHere();
+  t.after(() => store.close());
+  const key = await store.api_keys.create(row({ key_id: '00000000000a' }));
+  const made = Array.from({ length: count }, (_, i) => {
+    const key_id = String(i).padStart(12, '0');
+    const token = makeToken(key_id, randomBytes(SECRET_BYTES));
+    return { token, key: { ...key, key_id, digest: digestOf(token), change_no: i + 1 } };
+  });
+  const keys = made.map((each) => each.key);
+  const written: number[] = [];
+  const api_keys = {
+    changedSince: async (change_no: number) => keys.filter((each) => each.change_no > change_no),
+    recordUse: async (uses: object[]) => void written.push(uses.length),
+  } as unknown as typeof store.api_keys;
+  const keyring = new Keyring(new VirtualClock(), api_keys, (error) => assert.fail(String(error)));
+  t.after(() => keyring.close());
+  await keyring.refresh();
+  return { keyring, keys, tokens: made.map((each) => each.token), written };
+}
 
 describe('a reader of some meetings', () => {
   test('sees their deliveries and no others, newest first, page by page', async (t) => {

@@ -22,7 +22,8 @@ from conftest import DEADLINE_S, Service
 
 from convoke_agents import AsyncConvokeClient, ConvokeClient, ConvokeError, RawJson, VerificationError, models
 from convoke_agents.errors import error_from_response
-from convoke_agents.requests import Target
+from convoke_agents.requests import RETRY_WAIT_S_MAX, Target
+from convoke_agents.sending import retry_wait_s
 
 ODD = "a/b ?#%é…"
 
@@ -604,3 +605,11 @@ async def test_an_async_webhook_test_may_take_as_long() -> None:
                 await client.healthz()
             may_respond.set()
             assert (await diagnosis).success
+
+
+def test_pause_before_another_try_has_a_maximum() -> None:
+    lost = ConvokeError("unreachable", "")
+    pauses_s = [retry_wait_s(lost, attempt, 5_000) for attempt in (1, 12, 15, 2_000)]
+    assert all(pause_s is not None and pause_s <= RETRY_WAIT_S_MAX for pause_s in pauses_s)
+    assert pauses_s[0] is not None
+    assert pauses_s[0] <= 0.25

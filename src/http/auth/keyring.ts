@@ -72,6 +72,8 @@ const BEARER = /^Bearer +(\S+) *$/i;
  */
 const NOTE_EVERY_MS = 60_000;
 const WRITE_AFTER_MS = 1_000;
+/** How many uses one call of the store records. */
+const USES_MAX = 500;
 const DIGEST_BYTES = 32;
 
 /** How often a node reads the changed keys, in case a notification of another node was lost. */
@@ -109,7 +111,7 @@ export class Keyring {
   #timer: Timer | null = null;
   #following: Timer | null = null;
   #is_closed = false;
-  /** Called when a key was made or changed, because sessions and feeds that depend on it may have to end. */
+  /** Called when keys changed, because sessions, feeds and pulls that depend on them may have to end. */
   onChange: () => void = () => {};
   /** Set after the start of the keyring, because these tokens depend on keys. */
   others: OtherTokens = { identify: () => null, hintOf: () => null };
@@ -134,12 +136,14 @@ export class Keyring {
 
   /** Reads the keys that changed since the last call; all keys at the first call. */
   async refresh(): Promise<void> {
+    let may_end = false;
     for (const key of await this.#store.changedSince(this.#change_no)) {
-      this.put(key);
+      if (this.#put(key)) may_end = true;
       // The number rises here and not in `put`. A change by this node, which `put` gets, may have a higher number than
       // a change by another node that this node has not read yet. The next call must still read that change.
       this.#change_no = Math.max(this.#change_no, key.change_no);
     }
+    if (may_end) this.onChange();
   }
 
   /**
@@ -158,7 +162,7 @@ export class Keyring {
       if (is_changed_meanwhile || stored.get(key_id)?.change_no === known.key.change_no) stored.delete(key_id);
       else this.#keys.delete(key_id);
     }
-    for (const key of stored.values()) this.put(key);
+    for (const key of stored.values()) this.#put(key);
     this.onChange();
   }
 
@@ -174,9 +178,15 @@ export class Keyring {
 
   /** A key was made or changed. */
   put(key: ApiKey): void {
+    if (this.#put(key)) this.onChange();
+  }
+
+  /** @returns whether something may have ended: a new key ends nothing, except that the first key ends the open mode */
+  #put(key: ApiKey): boolean {
     const { key_id, change_no, digest, earlier_tokens } = key;
     const previous = this.#keys.get(key_id);
-    if (previous !== undefined && previous.key.change_no >= change_no) return;
+    if (previous !== undefined && previous.key.change_no >= change_no) return false;
+    const may_end = previous !== undefined || this.is_open;
     const principal = principalOf(key);
     const earlier = earlier_tokens.map(({ value, until }) => ({
       digest: digestIn(value),
@@ -191,7 +201,7 @@ export class Keyring {
       noted_at: previous?.noted_at ?? key.last_used_at ?? 0,
       right_end: null,
     });
-    this.onChange();
+    return may_end;
   }
 
   /** Whether there is a key that can be used now and that may own instances. */
@@ -297,7 +307,8 @@ export class Keyring {
     this.#uses.clear();
     if (uses.length === 0) return;
     try {
-      await this.#store.recordUse(uses);
+      // After a restart, all machines use their keys in the same second.
+      for (let i = 0; i < uses.length; i += USES_MAX) await this.#store.recordUse(uses.slice(i, i + USES_MAX));
     } catch (error) {
       // A lost record does no harm, because the next use of the key is recorded again.
       this.#onError(error);

@@ -17,6 +17,8 @@ from convoke_agents.requests import ATTEMPTS_MAX, RETRY_WAIT_S_MAX, segment
 SEND_ATTEMPTS_MAX = ATTEMPTS_MAX
 # The pause before the second attempt when the server names none; it doubles from there.
 _RETRY_FIRST_S = 0.25
+#: After so many tries, each pause is RETRY_WAIT_S_MAX. A larger power of two may be too large for a float.
+_DOUBLINGS_MAX = 10
 # A proxy responds 502 and 504 when it lost the node that had the request. Then it is unknown whether the message was
 # stored; the key makes sure that it is stored once.
 _STATUSES_TO_TRY_AGAIN = frozenset((429, 502, 503, 504))
@@ -102,5 +104,6 @@ def retry_wait_s(error: ConvokeError, attempt: int, attempts_max: int) -> float 
     if not is_safe or attempt >= attempts_max:
         return None
     if error.retry_after_s is None:
-        return _RETRY_FIRST_S * float(2 ** (attempt - 1)) * random.uniform(0.5, 1)
+        pause_s = _RETRY_FIRST_S * 2.0 ** min(attempt - 1, _DOUBLINGS_MAX)
+        return min(pause_s, RETRY_WAIT_S_MAX) * random.uniform(0.5, 1)
     return error.retry_after_s if error.retry_after_s <= RETRY_WAIT_S_MAX else None
