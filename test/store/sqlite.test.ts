@@ -155,6 +155,59 @@ describe('the file', () => {
   });
 });
 
+describe('the recipients of a meeting', () => {
+  /** Sends a message to the meeting `m` and says how often its recipients were read from the file. */
+  async function reads(t: TestContext, store: Store): Promise<number> {
+    const prepared = t.mock.method(Database.prototype, 'prepare');
+    await store.messages.accept([newMessage('m')]);
+    prepared.mock.restore();
+    return prepared.mock.calls.filter(({ arguments: [sql] }) => sql.includes('FROM memberships m JOIN instances'))
+      .length;
+  }
+
+  const OF_OTHERS: Record<string, (store: Store) => Promise<unknown>> = {
+    'a failed call': (store) => assert.rejects(store.api_keys.list({ limit: 5, cursor: 'none' })),
+    'the removal of an instance of another meeting': (store) => store.instances.remove('other', 100, WALL),
+    'a pause of an instance of another meeting': (store) =>
+      store.instances.patch('other', { webhook_enabled: false }, WALL),
+  };
+  for (const [what, change] of Object.entries(OF_OTHERS))
+    test(`stay in memory through ${what}`, async (t) => {
+      const store = storeHere(t);
+      await meeting(store, 'm', 'i');
+      await meeting(store, 'others', 'other');
+      assert.equal(await reads(t, store), 1);
+      await change(store);
+      assert.equal(await reads(t, store), 0);
+    });
+
+  const OF_MEMBERS: Record<string, [change: (store: Store) => Promise<unknown>, recipients: number]> = {
+    'a member is removed': [(store) => store.instances.remove('i', 100, WALL), 1],
+    'a member is switched off': [(store) => store.instances.patch('i', { webhook_enabled: false }, WALL), 1],
+    'the address of a member is gone': [
+      async (store) => {
+        const row = (await store.instances.get('i'))!;
+        await store.deliveries.settle([], [{ ...row, gone_as_of: row.updated_at, epoch: 0 }]);
+      },
+      1,
+    ],
+    'a change of a member fails': [
+      (store) => assert.rejects(store.meetings.join('m', 'unknown', ['a'], WALL), /register it/),
+      2,
+    ],
+  };
+  for (const [when, [change, recipients]] of Object.entries(OF_MEMBERS))
+    test(`are right when ${when}`, async (t) => {
+      const store = storeHere(t);
+      await meeting(store, 'm', 'i', 'j');
+      await store.messages.accept([newMessage('m')]);
+      await change(store);
+      const [accepted] = await store.messages.accept([newMessage('m')]);
+      assert.ok(accepted?.kind === 'accepted');
+      assert.equal(accepted.deliveries.length, recipients);
+    });
+});
+
 test('a file of 0.1.0 is rewritten by way of the disk, and not in memory', (t) => {
   const db = new Database(temporaryFile(t));
   t.after(() => db.close());

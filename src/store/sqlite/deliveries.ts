@@ -158,7 +158,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
           h.webhook_url,
         );
         if (h.gone_as_of === null) continue;
-        recipients.forgetAll();
+        recipients.forgetMeetingsOf(h.instance_id);
         db.prepare(SWITCH_OFF).run(h.instance_id, h.gone_as_of);
       }
       return null;

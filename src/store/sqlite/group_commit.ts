@@ -85,7 +85,7 @@ export class GroupCommit {
       return { id: call.id, value };
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
-      this.#recipients.forgetAll();
+      // Recipients in memory stay right: a call that changes memberships or instances reads no recipients.
       this.#db.prepare('ROLLBACK TO call').run();
       this.#db.prepare('RELEASE call').run();
       return { id: call.id, ...failureOf(error) };

@@ -151,7 +151,7 @@ export function instanceOperations(
       // A new instance is in no meeting yet, so `recipients` need not forget anything.
       const created = previous === undefined;
       if (created) assertRoomForInstance(db, quotas, registration);
-      if (previous?.switched_on === 0) recipients.forgetAll();
+      if (previous?.switched_on === 0) recipients.forgetMeetingsOf(instance_id);
       const lease_until = leaseOf(registration, previous, wall_ms);
       const { values, dropped_header_names } = registeredValues(registration, previous, lease_until, wall_ms);
       db.prepare(REGISTER).run({ ...values, first_no: created ? numbers.take(1) : 0, wall_ms });
@@ -174,7 +174,8 @@ export function instanceOperations(
       const previous = previousOf(instance_id, owner_scope);
       if (previous?.is_owned !== 1) return null;
       db.prepare(PATCH).run({ ...patchedValues(instance_id, patch, previous), wall_ms, ...ownedBy(owner_scope) });
-      if (patch.is_active !== undefined || patch.webhook_enabled !== undefined) recipients.forgetAll();
+      if (patch.is_active !== undefined || patch.webhook_enabled !== undefined)
+        recipients.forgetMeetingsOf(instance_id);
       return get(instance_id);
     },
     noteConnections(changes: ConnectionChange[]) {
@@ -218,7 +219,7 @@ export function instanceOperations(
         .prepare(SWITCH_OFF)
         .run({ instance_id, wall_ms, lease_ended_at, ...ownedBy(owner_scope) });
       if (switched_off.changes === 0) return { existed: false, done: true, cancelled: 0 };
-      recipients.forgetAll();
+      recipients.forgetMeetingsOf(instance_id);
       let cancelled = 0;
       for (const aside of [0, 1]) {
         const { changes } = db

@@ -15,6 +15,8 @@ const RECIPIENTS = `
   WHERE m.meeting_id = ? AND m.left_at IS NULL AND i.is_active = 1 AND i.webhook_enabled = 1
   ORDER BY m.instance_id`;
 
+const MEETINGS = 'SELECT meeting_id FROM memberships WHERE instance_id = ? AND left_at IS NULL';
+
 /** The most memberships in memory, over all meetings: by number, and by the characters of their lists. */
 const MEMBERSHIPS_MAX = 200_000;
 const LISTS_CHARS_MAX = 32 << 20;
@@ -26,8 +28,8 @@ interface Kept {
 
 /**
  * Keeps the recipients of each meeting in memory, because reading a hundred members costs more than all other work on a
- * message. Only this thread writes the file, so its code can keep this memory right: it calls `forget` or `forgetAll`
- * when it changes a membership, switches an instance on or off, or undoes a transaction.
+ * message. Only this thread writes the file, so its code can keep this memory right: it calls `forget` when it changes a
+ * membership, `forgetMeetingsOf` when it switches an instance on or off, and `forgetAll` when it undoes a transaction.
  */
 export class Recipients {
   readonly #db: Database;
@@ -71,7 +73,13 @@ export class Recipients {
     this.#chars -= known.chars;
   }
 
-  /** An instance was switched on or off, or deleted; or a transaction was undone. */
+  /** An instance is switched on or off, or will be deleted. Call it while the instance has its memberships. */
+  forgetMeetingsOf(instance_id: string): void {
+    for (const { meeting_id } of this.#db.prepare(MEETINGS).all(instance_id) as { meeting_id: string }[])
+      this.forget(meeting_id);
+  }
+
+  /** A transaction was undone. A list in memory may have rows that the transaction had written. */
   forgetAll(): void {
     this.#meetings.clear();
     this.#memberships = 0;
