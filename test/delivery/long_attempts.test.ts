@@ -4,6 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
+import { LongAttempts } from '../../src/delivery/runtimes/long_attempts.ts';
 import { Partition } from '../../src/delivery/cluster/partitions.ts';
 import { RemoteChanges, type RemoteChangesParts } from '../../src/delivery/cluster/remote_changes.ts';
 import { TimerQueue } from '../../src/delivery/timer_queue.ts';
@@ -76,6 +77,60 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
     });
   });
 }
+
+describe('when all places for long attempts are taken,', () => {
+  const PLACES = 1_000;
+  const OTHERS = 5_000;
+
+  /** Fills all places. 5,000 other instances wait, each with one push, except those of which `isIdle` says so. */
+  function crowd(isIdle: (instance_id: string) => boolean) {
+    const clock = new VirtualClock();
+    const started: string[] = [];
+    let woken = 0;
+    const long = new LongAttempts(clock, 8, (instance_id) => {
+      woken++;
+      if (!isIdle(instance_id)) push(instance_id);
+    });
+    const push = (instance_id: string): void => {
+      if (!long.hasRoom(instance_id)) return;
+      long.start(instance_id);
+      started.push(instance_id);
+    };
+    const first = Array.from({ length: PLACES }, (_, i) => `first-${i}`);
+    for (const instance_id of first) push(instance_id);
+    const others = Array.from({ length: OTHERS }, (_, i) => `other-${i}`);
+    for (const instance_id of others) push(instance_id);
+    assert.deepEqual(started, first);
+    return { clock, long, started, first, others, woken: () => woken };
+  }
+
+  test('an attempt that ends wakes the instance that waited longest, and not all others', () => {
+    const { long, started, others, woken } = crowd(() => false);
+    for (let i = 0; i < PLACES + OTHERS; i++) {
+      long.end(started[i]!);
+      assert.equal(woken(), Math.min(i + 1, OTHERS));
+    }
+    assert.deepEqual(started.slice(PLACES), others);
+  });
+
+  test('its place goes to one that still has something to push, however many before it have nothing', async () => {
+    const { clock, long, started, first, others } = crowd((instance_id) => instance_id !== `other-${OTHERS - 1}`);
+    long.end(first[0]!);
+    await clock.advance(0);
+    assert.deepEqual(started.slice(PLACES), others.slice(-1));
+  });
+});
+
+test('an instance with as many long attempts as it may have waits for the end of one of its own', () => {
+  const ready: string[] = [];
+  const long = new LongAttempts(new VirtualClock(), 1, (instance_id) => ready.push(instance_id));
+  for (const instance_id of ['a', 'b']) long.start(instance_id);
+  assert.equal(long.hasRoom('a'), false);
+  long.end('b');
+  assert.deepEqual(ready, []);
+  long.end('a');
+  assert.deepEqual(ready, ['a']);
+});
 
 describe('a partition that is released', () => {
   /** Releases a partition with an attempt in flight. Its recipient is not in memory. */

@@ -40,8 +40,8 @@ test('a meeting that is paused while another pause is just read is paused all th
 });
 
 /** Lets one long attempt at a time start, as the transport for runtimes does. */
-function allowOneLongAttempt({ transport, engine }: TestNode): void {
-  const long = new LongAttempts(1, (instance_id) => engine.isReady(instance_id));
+function allowOneLongAttempt({ transport, engine, clock }: TestNode): void {
+  const long = new LongAttempts(clock, 1, (instance_id) => engine.isReady(instance_id));
   const push = transport.push.bind(transport);
   Object.assign(transport, {
     canPush: (instance_id: string, way: Way) => !mayTakeLong(way as Target) || long.hasRoom(instance_id),

@@ -167,11 +167,11 @@ export class Settlements {
     this.#timer = null;
     this.#locked_timer?.cancel();
     const again = this.#locked;
-    const deliveries = this.#deliveries.splice(0, BATCH_MAX);
+    const added_deliveries = this.#deliveries.splice(0, BATCH_MAX);
     const instances = this.#takeInstances();
-    const added = { deliveries: deliveries.length, instances: instances.size };
+    const added = { deliveries: added_deliveries.length, instances: instances.size };
     // The earlier result of a delivery comes first.
-    deliveries.unshift(...again.deliveries);
+    const deliveries = [...again.deliveries, ...added_deliveries];
     for (const instance of again.instances) instances.add(instance);
     this.#writing_count = added.deliveries;
     this.#linger_timer.onFlush(added.deliveries, this.#clock.now());

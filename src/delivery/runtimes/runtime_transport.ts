@@ -56,7 +56,7 @@ export class RuntimeTransport implements Transport {
 
   constructor(parts: RuntimeTransportParts) {
     this.#parts = parts;
-    this.#long = new LongAttempts(parts.instance_concurrency, parts.onReady);
+    this.#long = new LongAttempts(parts.clock, parts.instance_concurrency, parts.onReady);
   }
 
   canPush(instance_id: string, way: Way): boolean {
