@@ -14,9 +14,10 @@ test('a look at all instances that takes long is repeated only after ten times a
     cluster_backlog: null,
     memory: { waiting: 1_000_000 },
     recipients: {
-      *all() {
+      all() {
         looks.push(now);
         now += LOOK_MS;
+        return [];
       },
     },
     in_flight: { count: 0 },

@@ -434,7 +434,10 @@ export class Checker {
       });
       const own = pending.find(({ message_id }) => message_id === sent.response?.message_id);
       if (own === undefined || pending.length > LITTLE || this.#tracks.has(own.delivery_id)) continue;
-      const others_max = this.machines.size * pending.length;
+      // Before an attempt that a rule may cancel, the node reads the table. Meanwhile other machines may have an attempt
+      // in each of their lanes.
+      const at_a_time = this.is_latest ? this.#meetings.length : 1;
+      const others_max = this.machines.size * at_a_time * pending.length;
       this.#waits.push({ sent, machine, since: now, others: 0, others_max });
     }
   }
