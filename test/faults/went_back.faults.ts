@@ -15,7 +15,7 @@ import { assertClean } from './run.ts';
 
 const LOAD_MS = 2_000;
 /** After this time the standby has all accepted messages, and the results are written. */
-const SETTLED_MS = 1_000;
+const SETTLED_MS = 3_000;
 /** For how long nodes go on with what they have in memory, before they notice that the database went back. */
 const NOTICED_MS = 2_000;
 /** How soon all messages are delivered that are accepted after the database went back. */
@@ -82,9 +82,15 @@ async function flowsOn(t: TestContext, database: Database): Promise<void> {
   };
   const lost = await acceptedSince(sent.length);
   await database.goesBack();
-  const back_at_ms = Date.now();
   const before = sent.length;
+  await until(
+    'both nodes to work with the database that went back',
+    () => nodes.urls.filter((url) => sent.slice(before).some(({ accepted }) => accepted?.url === url)).length,
+    (working) => working === nodes.urls.length,
+  );
+  const back_at_ms = Date.now();
   const since = await acceptedSince(before);
+  await nodes.speakers.end();
   const ended_at = performance.now();
   const record = await nodes.record();
   const took_ms = Math.round(performance.now() - ended_at);

@@ -4,6 +4,7 @@ and it runs against the service."""
 import json
 import os
 
+import httpx
 from generated.api.instances import get_instance, register
 from generated.api.meetings import join_meeting
 from generated.api.messages import list_messages, send_message
@@ -25,7 +26,11 @@ from generated.types import File
 MEETING_ID = "of openapi-python-client"
 INSTANCE_ID = "openapi-python-client"
 
-with AuthenticatedClient(base_url=os.environ["CONVOKE_URL"], token=os.environ["CONVOKE_API_KEY"]) as client:
+# A backup takes two seconds at least, and longer on a busy machine. The default of httpx is five.
+timeout = httpx.Timeout(60)
+with AuthenticatedClient(
+    base_url=os.environ["CONVOKE_URL"], token=os.environ["CONVOKE_API_KEY"], timeout=timeout
+) as client:
     registration = RegisterInput(
         instance_id=INSTANCE_ID,
         instance_name="A machine",

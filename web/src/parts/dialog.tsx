@@ -32,12 +32,16 @@ export function Dialog({ title, onClose, children, is_kept: is_secret = false }:
   // Takes the focus before the browser paints, so that keys typed right after the opening key go into the dialog.
   useLayoutEffect(() => {
     const focused_before = document.activeElement;
-    dialog.current?.showModal();
-    dialog.current?.querySelector<HTMLElement>(`form :is(${WRITTEN}), [role=combobox]`)?.focus();
+    const element = dialog.current;
+    element?.showModal();
+    element?.querySelector<HTMLElement>(`form :is(${WRITTEN}), [role=combobox]`)?.focus();
     const uncover = coverPage(dialog);
     return () => {
       uncover();
-      if (focused_before instanceof HTMLElement && focused_before.isConnected) focused_before.focus();
+      // The browser tells of the end a frame later. By then a key may have moved the focus, which then stays.
+      const { activeElement } = document;
+      const is_lost = activeElement === null || activeElement === document.body || element?.contains(activeElement);
+      if (is_lost && focused_before instanceof HTMLElement && focused_before.isConnected) focused_before.focus();
     };
   }, []);
   // Runs before the browser paints too, because a user may go back as soon as the secret is there.
