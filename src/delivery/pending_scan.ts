@@ -1,12 +1,12 @@
-import type { LaneKey } from '../store/contract/deliveries.ts';
+import type { LaneKey, PendingAside } from '../store/contract/deliveries.ts';
 import type { Store } from '../store/store.ts';
 import type { Clock } from './clock.ts';
 import type { Partition } from './cluster/partitions.ts';
 import type { TimerQueue } from './timer_queue.ts';
 
 /**
- * The most lanes in a page. Each lane costs a search in the index, and messages that arrive meanwhile wait until the
- * page is read.
+ * The most lanes, or instances, in a page. Each costs a search in the index, and messages that arrive meanwhile wait
+ * until the page is read.
  */
 const PAGE = 250;
 /** How many due times one step sets at most. Messages that arrive meanwhile wait until the step is done, some 10 ms. */
@@ -22,6 +22,9 @@ export interface Found {
   /** A page was read. */
   page(): void;
 }
+
+/** Makes a read until it succeeds. */
+type Read = <T>(page: () => Promise<T>) => Promise<T>;
 
 /**
  * Finds pending deliveries in the table: after a start all of them, and later the deliveries that another node stored
@@ -49,13 +52,13 @@ export class PendingScan {
   async run(partitions: readonly Partition[], found: Found): Promise<number> {
     if (partitions.length === 0) return 0;
     let reading_ms = 0;
-    const read = async <T>(page: () => Promise<T>): Promise<T> => {
+    const read: Read = async (page) => {
       const { value, took_ms } = await this.#persistently(page);
       reading_ms += took_ms;
       return value;
     };
     const only = numbersOf(partitions);
-    await read(() => this.#findAside(only, found));
+    await this.#findAside(only, found, read);
     let after: LaneKey | null = null;
     do {
       const key: LaneKey | null = after;
@@ -71,13 +74,18 @@ export class PendingScan {
   /** Finds the pending deliveries aside; rejects only after `stop`. */
   async aside(partitions: readonly Partition[], found: Pick<Found, 'aside'>): Promise<void> {
     if (partitions.length === 0) return;
-    await this.#persistently(() => this.#findAside(numbersOf(partitions), found));
+    await this.#findAside(numbersOf(partitions), found, async (page) => (await this.#persistently(page)).value);
   }
 
-  async #findAside(only: number[] | undefined, found: Pick<Found, 'aside'>): Promise<void> {
-    for (const { instance_id, next_at } of await this.#store.deliveries.pendingAside(only)) {
-      found.aside(instance_id, next_at);
-    }
+  async #findAside(only: number[] | undefined, found: Pick<Found, 'aside'>, read: Read): Promise<void> {
+    let after: string | null = null;
+    do {
+      const last: string | null = after;
+      const page: PendingAside[] = await read(() => this.#store.deliveries.pendingAside(last, PAGE, only));
+      for (const { instance_id, next_at } of page) found.aside(instance_id, next_at);
+      if (page.length < PAGE) break;
+      after = page.at(-1)?.instance_id ?? null;
+    } while (!this.#stopped);
   }
 
   /**

@@ -112,3 +112,31 @@ test('a node scans as rarely for what no broadcast reported; time in which the s
   assert.equal(scanPause(await found, 30 * SECOND), 100 * SECOND);
   assert.equal(scanPause(0, 30 * SECOND), 30 * SECOND);
 });
+
+for (const whole of [true, false]) {
+  const what = whole ? 'of everything pending' : 'of what is aside';
+  test(`a scan ${what} finds every instance with something aside, page by page, also when a read fails`, async (t) => {
+    const { clock, store } = await startNode(t);
+    const ids = Array.from({ length: 600 }, (_, i) => `i${1_000 + i}`);
+    const sizes: number[] = [];
+    let reads = 0;
+    const many = withDeliveries(store, {
+      async pendingAside(last, limit) {
+        if (++reads === 2) throw new Error('the storage fails');
+        const from = last === null ? 0 : ids.indexOf(last) + 1;
+        const page = ids.slice(from, from + limit).map((instance_id) => ({ instance_id, next_at: 7 }));
+        sizes.push(page.length);
+        return page;
+      },
+    });
+    const scan = new PendingScan(clock, new TimerQueue(clock), many, () => {});
+    const seen: string[] = [];
+    const found = { lane: () => {}, aside: (instance_id: string) => void seen.push(instance_id), page: () => {} };
+    const partitions = [new Partition(3, 1)];
+    const scanned = whole ? scan.run(partitions, found) : scan.aside(partitions, found);
+    await clock.advance(SECOND);
+    await scanned;
+    assert.deepEqual(seen, ids);
+    assert.ok(sizes.length > 1 && Math.max(...sizes) <= 250, `${sizes.join(', ')} in the pages`);
+  });
+}

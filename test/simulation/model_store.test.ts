@@ -139,7 +139,7 @@ class Commands {
       ['loadLanes', (store) => store.deliveries.loadLanes([{ instance_id, meeting_id, after_seq: limit - 1, limit }])],
       ['loadAside', (store) => store.deliveries.loadAside(instance_id, now, limit)],
       ['pendingLanes', (store) => store.deliveries.pendingLanes(flag ? { instance_id, meeting_id } : null, limit)],
-      ['pendingAside', (store) => store.deliveries.pendingAside()],
+      ['pendingAside', (store) => store.deliveries.pendingAside(flag ? instance_id : null, limit)],
       ['noteTime', (store) => store.deliveries.noteTime({ ran_until: now, ...hold })],
       ['timeNoted', (store) => store.deliveries.timeNoted()],
       ['boundAside', (store) => store.deliveries.boundAside(now + (flag ? 1_000 : 60_000), 1_000)],

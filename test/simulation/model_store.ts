@@ -878,12 +878,14 @@ export class ModelStore implements StoreOperations {
       };
     },
     pendingLanes: (after, limit, partitions) => this.#pendingLanes(after, limit, partitions),
-    pendingAside: (partitions) =>
-      sortedKeys(this.#of_instance).flatMap((instance_id) => {
-        if (partitions?.includes(partitionOf(instance_id)) === false) return [];
-        const beside = this.#pendingOf(instance_id).filter(({ aside }) => aside);
-        return beside.length === 0 ? [] : [{ instance_id, next_at: earliest(beside) as number }];
-      }),
+    pendingAside: (after, limit, partitions) =>
+      sortedKeys(this.#of_instance)
+        .flatMap((instance_id) => {
+          if (instance_id <= (after ?? '') || partitions?.includes(partitionOf(instance_id)) === false) return [];
+          const beside = this.#pendingOf(instance_id).filter(({ aside }) => aside);
+          return beside.length === 0 ? [] : [{ instance_id, next_at: earliest(beside) as number }];
+        })
+        .slice(0, limit),
     boundAside: (latest_ms, limit, partitions) => {
       const all = [...this.#deliveries.values()].filter(
         ({ state, aside, next_attempt_at, instance_id }) =>

@@ -13,7 +13,9 @@ import type {
   DeliverySettlement,
   DeliveryStore,
   ExpiryPlace,
+  PendingAside,
 } from '../../src/store/contract/deliveries.ts';
+import { partitionOf } from '../../src/domain/partition.ts';
 import { EARLIER_MAX } from '../../src/domain/rotation.ts';
 import { IDEMPOTENCY_MS, type NewMessage } from '../../src/store/contract/messages.ts';
 import type { NewApiKey } from '../../src/store/contract/api_keys.ts';
@@ -672,6 +674,39 @@ export function holdsTheContract(engine: EngineUnderTest): void {
       }
       assert.equal(keys.length, 49);
       assert.equal(new Set(keys).size, 49);
+    });
+
+    test('instances with something aside, each once with its first due time, page by page', async (t) => {
+      const store = await engine.open(t);
+      const of_partition = Array.from({ length: 500 }, (_, k) => `i${k}`).filter((id) => partitionOf(id) === 3);
+      const ids = ['A', 'é', '\u{1F600}', ' ', ...of_partition.slice(0, 4)];
+      for (const instance_id of ids) for (const meeting_id of ['m', 'n']) await meeting(store, meeting_id, instance_id);
+      await meeting(store, 'm', 'nothing aside');
+      await store.messages.accept([...messages('m', 3), ...messages('n', 3)]);
+      for (const [k, instance_id] of ids.entries()) {
+        const rows = [...(await lane(store, instance_id, 'n')), ...(await lane(store, instance_id, 'm'))];
+        const due = (i: number) => ({ next_attempt_at: WALL + 10 * k + ((i + 4) % 6), settled_at: null });
+        await store.deliveries.settle(
+          rows.map((row, i) => settled(row, { state: 'pending', aside: true, ...due(i) })),
+          [],
+        );
+      }
+      const expected = ids.map((instance_id, k) => ({ instance_id, next_at: WALL + 10 * k }));
+      const partitions = [...new Set(ids.slice(2).map(partitionOf))];
+      const read = async (limit: number, only?: number[]): Promise<PendingAside[]> => {
+        const found: PendingAside[] = [];
+        for (;;) {
+          const page = await store.deliveries.pendingAside(found.at(-1)?.instance_id ?? null, limit, only);
+          assert.ok(page.length <= limit);
+          found.push(...page);
+          assert.ok(found.length <= ids.length, 'none is found twice');
+          if (page.length < limit) return found.toSorted((a, b) => a.next_at - b.next_at);
+        }
+      };
+      for (const limit of [1, 3, 8, 100]) assert.deepEqual(await read(limit), expected);
+      if (engine.name === 'SQLite') return;
+      const in_partitions = expected.filter(({ instance_id }) => partitions.includes(partitionOf(instance_id)));
+      for (const limit of [1, 3, 100]) assert.deepEqual(await read(limit, partitions), in_partitions);
     });
 
     test('messages byte for byte, and forwards and backwards', async (t) => {

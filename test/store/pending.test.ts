@@ -14,6 +14,7 @@ import { MIGRATIONS, NOTED_STEPS } from '../../src/store/postgres/migrations.ts'
 import { Sweeper } from '../../src/store/postgres/pending/sweeper.ts';
 import { endUpgrade } from '../../src/store/postgres/pending/upgrade.ts';
 import { migrateDatabase, schemaOfDatabase } from '../../src/store/postgres/schema.ts';
+import type { Store } from '../../src/store/store.ts';
 import { openPostgresHere } from '../support/engines.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import { lane, meeting, messages, settled } from '../support/store_contents.ts';
@@ -407,9 +408,25 @@ async function inSession(url: string, ...statements: string[]): Promise<void> {
   await client.end();
 }
 
-for (const with_min of [false, true]) {
-  const name = 'a page of deliveries aside reads only the first of them, also to find when the next one is due';
-  test(with_min ? 'control: to find the least time all are read' : name, async (t) => {
+const READS: [name: string, read: ((store: Store) => Promise<void>) | null][] = [
+  [
+    'a page of deliveries aside reads only the first of them, also to find when the next one is due',
+    async (store) => {
+      const { deliveries, next_at } = await store.deliveries.loadAside('i', 2_000, 10);
+      assert.deepEqual([deliveries.length, next_at], [10, 11]);
+    },
+  ],
+  [
+    'a search for the instances with deliveries aside reads only the first delivery of each',
+    async (store) => {
+      assert.deepEqual(await store.deliveries.pendingAside(null, 10), [{ instance_id: 'i', next_at: 1 }]);
+    },
+  ],
+  ['control: to find the least time all are read', null],
+];
+
+for (const [name, readFrom] of READS) {
+  test(name, async (t) => {
     const url = await makeDatabase();
     const client = await connect(t, url);
     const store = await open(t, url);
@@ -429,14 +446,13 @@ for (const with_min of [false, true]) {
       return rows[0].read;
     };
     const before = await read();
-    if (with_min) await inSession(url, LEAST_TIME);
+    if (readFrom === null) await inSession(url, LEAST_TIME);
     else {
       const reader = await openPostgresHere(url);
-      const { deliveries, next_at } = await reader.deliveries.loadAside('i', 2_000, 10);
+      await readFrom(reader);
       await reader.close();
-      assert.deepEqual([deliveries.length, next_at], [10, 11]);
     }
     const rows = (await read()) - before;
-    assert.ok(with_min ? rows >= 2_000 : rows < 200, `${rows} rows and entries of indexes`);
+    assert.ok(readFrom === null ? rows >= 2_000 : rows < 200, `${rows} rows and entries of indexes`);
   });
 }

@@ -16,6 +16,7 @@ import type {
   EndedInLane,
   ExpiryPlace,
   LaneKey,
+  PendingAside,
   QueuedDelivery,
   Recovery,
 } from '../../src/store/contract/deliveries.ts';
@@ -409,7 +410,14 @@ const COMMANDS = {
     }
     return lanes.map((lane) => JSON.stringify(lane)).toSorted();
   },
-  pendingAside: async (store) => (await store.deliveries.pendingAside()).toSorted(byId),
+  pendingAside: async (store, d) => {
+    const found: PendingAside[] = [];
+    for (let page: PendingAside[] | null = null; page === null || page.length === d.limit;) {
+      page = await store.deliveries.pendingAside(found.at(-1)?.instance_id ?? null, d.limit);
+      found.push(...page);
+    }
+    return found.toSorted(byId);
+  },
   boundAside: (store, d) => store.deliveries.boundAside(d.now + d.pick(0, [1_000, 60_000, 86_400_000]), 1_000),
   noteTime: (store, d) => store.deliveries.noteTime({ ran_until: d.now, ...holdOf(d) }),
   timeNoted: (store) => store.deliveries.timeNoted(),

@@ -197,6 +197,12 @@ export interface PrunePlace {
   key_no: number | null;
 }
 
+/** An instance with pending deliveries aside, and the time at which the first of these is due. */
+export interface PendingAside {
+  instance_id: string;
+  next_at: number;
+}
+
 export interface DeliveryStore {
   /**
    * Changes only deliveries that are still pending, and that nobody queued again since they were read. For a delivery
@@ -231,10 +237,10 @@ export interface DeliveryStore {
    */
   pendingLanes(after: LaneKey | null, limit: number, partitions?: number[]): Promise<LaneKey[]>;
   /**
-   * Instances that have pending deliveries aside, each with the time at which the first of these is due. With
-   * `partitions`, only instances in these partitions.
+   * Instances that have pending deliveries aside; with `partitions`, only instances in these partitions. The order is
+   * that of `pendingLanes`.
    */
-  pendingAside(partitions?: number[]): Promise<{ instance_id: string; next_at: number }[]>;
+  pendingAside(after: string | null, limit: number, partitions?: number[]): Promise<PendingAside[]>;
   /**
    * Deliveries aside that are due after `latest_ms` become due at `latest_ms`: at most `limit` of them. Only a process
    * whose clock was ahead can have written a later time. With `partitions`, only deliveries to instances in these

@@ -17,7 +17,13 @@ import {
   type QueuedRow,
 } from '../rows/deliveries.ts';
 import { EndedInLanes } from '../rows/ended_in_lanes.ts';
-import { type DeliveryStore, type ExpiryPlace, type LaneKey, LANE_PAGE_CHARS_MAX } from '../contract/deliveries.ts';
+import {
+  type DeliveryStore,
+  type ExpiryPlace,
+  type LaneKey,
+  LANE_PAGE_CHARS_MAX,
+  type PendingAside,
+} from '../contract/deliveries.ts';
 import type { DeliveriesTable } from '../rows/tables.ts';
 import { DELIVERY_COLUMNS } from './columns.ts';
 import { boundExpiry } from './damaged_expiry.ts';
@@ -102,9 +108,24 @@ const FRESH_LANES = statement(`
   WHERE partition_no = ANY ($partitions::smallint[]) AND (partition_no, instance_id, meeting_id) > ($first::smallint, $instance_id, $meeting_id)
   ORDER BY partition_no, instance_id, meeting_id LIMIT $limit`);
 
+/**
+ * Jumps from instance to instance in the index, one partition after the other, and does not read every row. Without
+ * ORDER BY it ends at the limit: the partitions come in the order of the list, and each recursion in that of the index.
+ */
 const PENDING_ASIDE = statement(`
-  SELECT instance_id, min(next_attempt_at) AS next_at FROM noted_deliveries
-  WHERE aside = 1 AND partition_no = ANY ($partitions::smallint[]) GROUP BY instance_id ORDER BY instance_id`);
+  SELECT found.* FROM unnest($partitions::smallint[], $after_ids::text[]) AS p(partition_no, after_id)
+    CROSS JOIN LATERAL (
+      WITH RECURSIVE aside AS (
+        (SELECT partition_no, instance_id, next_attempt_at FROM noted_deliveries
+         WHERE partition_no = p.partition_no AND instance_id > p.after_id AND aside = 1
+         ORDER BY instance_id, next_attempt_at LIMIT 1)
+        UNION ALL
+        SELECT following.* FROM aside CROSS JOIN LATERAL (
+          SELECT d.partition_no, d.instance_id, d.next_attempt_at FROM noted_deliveries d
+          WHERE d.partition_no = aside.partition_no AND d.instance_id > aside.instance_id AND d.aside = 1
+          ORDER BY d.instance_id, d.next_attempt_at LIMIT 1) following)
+      SELECT instance_id, next_attempt_at AS next_at FROM aside) found
+  LIMIT $limit`);
 
 const BOUND_ASIDE = statement(`
   UPDATE deliveries SET next_attempt_at = $latest_ms
@@ -250,7 +271,12 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
     },
     ...laneHeads(session, ids, numberOf),
     pendingLanes,
-    pendingAside: (partitions = ALL_PARTITIONS) => session.all(PENDING_ASIDE, { partitions }),
+    pendingAside(after, limit, of_partitions = ALL_PARTITIONS) {
+      const first = after === null ? 0 : partitionOf(after);
+      const partitions = of_partitions.filter((partition_no) => partition_no >= first).toSorted((a, b) => a - b);
+      const after_ids = partitions.map((partition_no) => (partition_no === first ? (after ?? '') : ''));
+      return session.all<PendingAside>(PENDING_ASIDE, { partitions, after_ids, limit });
+    },
     boundAside: (latest_ms, limit, partitions = ALL_PARTITIONS) =>
       session.run(BOUND_ASIDE, { latest_ms, limit, partitions }),
     ...deliveryLists(session, ids),

@@ -2,6 +2,7 @@
  * Reads deliveries aside in the order of their index, in bounded steps: all calls of this engine share one thread, and
  * an instance may have a million deliveries aside.
  */
+import type { PendingAside } from '../contract/deliveries.ts';
 import type { AsideRow, numberedPlace, PlacedRow } from '../rows/deliveries.ts';
 import type { Database } from './database.ts';
 
@@ -29,6 +30,10 @@ const following = (columns: string) => (behind: string) => `
 
 const OF_ALL = [SAME_TIME, LATER, OTHERS].map(following('d.meeting_id, d.message_no, d.expires_at'));
 const OF_INSTANCE = [SAME_TIME, LATER].map(following(`${IS_PAUSED} AS paused`));
+
+const NEXT_INSTANCE = `
+  SELECT instance_id, next_attempt_at AS next_at FROM deliveries
+  WHERE instance_id > ? AND state = 'pending' AND aside = 1 ORDER BY instance_id, next_attempt_at LIMIT 1`;
 
 /** Reads no more rows than the caller takes. */
 function* rowsBehind<Row>(
@@ -73,4 +78,16 @@ export function dueAside(
     due.push(row);
   }
   return { due, following: null, ended_at };
+}
+
+/** Instances with deliveries aside. Jumps from instance to instance in the index, and does not read every row. */
+export function pendingAside(db: Database, after: string | null, limit: number): PendingAside[] {
+  const next = db.prepare(NEXT_INSTANCE);
+  const found: PendingAside[] = [];
+  while (found.length < limit) {
+    const row = next.get(found.at(-1)?.instance_id ?? after ?? '') as unknown as PendingAside | undefined;
+    if (row === undefined) break;
+    found.push({ instance_id: row.instance_id, next_at: row.next_at });
+  }
+  return found;
 }

@@ -26,7 +26,7 @@ import type {
   HealthSettlement,
   LaneKey,
 } from '../contract/deliveries.ts';
-import { asidePage, dueAside } from './aside_walk.ts';
+import { asidePage, dueAside, pendingAside } from './aside_walk.ts';
 import type { Database } from './database.ts';
 import type { Sync } from './sync.ts';
 import { deliveryLists } from './delivery_lists.ts';
@@ -183,13 +183,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
     },
     ...laneHeads(db, ids, numberOf),
     pendingLanes: (after: LaneKey | null, limit: number) => pendingLanes(db, after, limit),
-    pendingAside() {
-      return db
-        .prepare(
-          `SELECT instance_id, min(next_attempt_at) AS next_at FROM deliveries WHERE state = 'pending' AND aside = 1 GROUP BY instance_id`,
-        )
-        .all() as { instance_id: string; next_at: number }[];
-    },
+    pendingAside: (after: string | null, limit: number) => pendingAside(db, after, limit),
     boundAside(latest_ms: number, limit: number) {
       const { changes } = db
         .prepare(
