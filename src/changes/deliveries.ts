@@ -68,10 +68,12 @@ export class DeliveryChanges {
 
   /**
    * Queues deliveries of an instance again, at most `limit` of a period. One call does a part: call it again with the
-   * same `of` until `done`. A delivery that was queued again is pending, and fails again after the period. So no later
-   * step queues it twice, and a stop between two steps loses no delivery. Null when there is no such instance.
+   * same `of` until `done`. A delivery that was queued again is pending; if it fails again, its new time of failure is
+   * after the period. So no later step queues it twice, and a stop between two steps loses no delivery. Null when there
+   * is no such instance.
    *
-   * One step queues all chosen deliveries: another step could queue some twice, because these may have failed again.
+   * Deliveries that are given by `delivery_ids` are all queued in one step. With a second step, a delivery that failed
+   * again in between would be queued twice.
    */
   async recover(author: Author, of: Recovery, limit = Infinity): Promise<{ recovered: number; done: boolean } | null> {
     const { store, clock, expiry } = this.#parts;

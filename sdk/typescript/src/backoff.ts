@@ -10,12 +10,13 @@ const PAUSE_SOON_MS_MAX = 500;
 const ASKED_MS_MAX = 60_000;
 
 /**
- * The pauses before a request is made again: 0.1 s, doubling to 5 s. If the service asks for a longer pause, that pause
- * is used, up to a minute.
+ * The pauses before a request is made again: 0.1 s, doubling to 5 s. Up to half of such a pause is left out at random,
+ * so that not all machines return together. If the service asks for a longer pause, that pause is used whole, up to a
+ * minute.
  *
- * While nothing responds at the address, a pause is at most 0.5 s for a minute. Such requests cost the service next to
- * nothing, and find it within half a second of its return. A service that responds, and is too busy, gets the longer
- * pauses from the start. Up to half of each pause is left out at random, so that not all machines return together.
+ * While the service cannot be reached, a pause is at most 0.5 s for the first minute. Such requests cost the service
+ * almost nothing, and they find it within half a second of its return. After that, or when the service responds with an
+ * error, pauses grow to 5 s.
  */
 export class Backoff {
   readonly #now: () => number;

@@ -97,7 +97,10 @@ const DELETE_TIMEOUT_MS = 60_000;
 
 export interface ConvokeClientOptions extends RequestsOptions, SendingOptions {}
 
-/** The API of Convoke, one method per operation. Every method throws {@link ConvokeError}. */
+/**
+ * The API of Convoke, one method per operation. A call that fails throws {@link ConvokeError}; a wrong argument throws
+ * TypeError or RangeError.
+ */
 export class ConvokeClient {
   readonly base_url: string;
   readonly #requests: Requests;

@@ -142,7 +142,7 @@ export function printTable<Row>(rows: readonly Row[], columns: readonly Column<R
 /** The lines of a table for a terminal with this many columns. */
 export function tableOf<Row>(rows: readonly Row[], columns: readonly Column<Row>[], width_max: number): string[] {
   const cells = rows.map((row) => columns.map((column) => plain(column.text(row))));
-  // A call with an argument for each row would fail from some 120,000 rows on.
+  // Not `Math.max(...widths)`: a call with more than about 120,000 arguments fails.
   const widths = columns.map(({ title }, i) =>
     cells.reduce((width, line) => Math.max(width, widthOfText(line[i]!)), title.length),
   );

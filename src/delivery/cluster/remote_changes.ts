@@ -197,8 +197,8 @@ export class RemoteChanges implements PartitionsListener {
     const { timers, clock, transport } = this.#parts;
     const { partition_no } = partition;
     timers.schedule(clock.now() + PARTING_MS, () => {
-      // While these attempts are in flight, none of a later partition with the same number starts. An instance may be
-      // no longer in memory, so the number decides.
+      // This node may take a partition with the same number again, but no attempt of that partition starts while these
+      // are in flight. So the number alone selects the attempts to end: their instances may no longer be in memory.
       if (partition.in_flight > 0) transport.handOver((instance_id) => partitionOf(instance_id) === partition_no);
     });
   }

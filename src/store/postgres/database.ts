@@ -206,7 +206,7 @@ export class Database {
   #giveBack(connection: Connection): void {
     if (connection.is_lost || this.#closed) {
       this.#open--;
-      // They are probably lost too, without knowing it.
+      // The unused connections are probably lost too, although `is_lost` may not show it yet.
       for (const idle of this.#idle.splice(0)) {
         this.#open--;
         idle.destroy();

@@ -118,7 +118,7 @@ interface FormProps {
   is_ready?: boolean;
   /** If it rejects, the form shows the error. */
   onSubmit: () => Promise<void>;
-  /** What the form says when no response comes. The response may have had a secret, and the request its effect. */
+  /** What the form says when no response comes. The request may have taken effect, and the lost response may have had a secret. */
   when_lost?: string;
   children: ComponentChildren;
   /** Content beside the button. */

@@ -18,12 +18,14 @@ _ASKED_S_MAX = 60.0
 
 
 class Backoff:
-    """The pauses before a request is made again: 0.1 s, doubling to 5 s, or the pause that the service asked for, up to a
-    minute.
+    """The pauses before a request is made again: 0.1 s, doubling to 5 s.
 
-    While nothing responds at the address, the pauses stay at 0.5 s for a minute. Such requests cost the service next to
-    nothing, and find it within half a second of its return. A service that responds, and is too busy, gets longer and
-    longer pauses. Up to half of each pause is left out at random, so that not all machines return at once.
+    Up to half of such a pause is left out at random, so that not all machines return together. If the service asks for
+    a longer pause, that pause is used whole, up to a minute.
+
+    While the service cannot be reached, a pause is at most 0.5 s for the first minute. Such requests cost the service
+    almost nothing, and they find it within half a second of its return. After that, or when the service responds with
+    an error, pauses grow to 5 s.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic, chance: Callable[[], float] = random.random) -> None:

@@ -6,9 +6,11 @@ import math
 
 
 def check_number(name: str, value: float, at_least: float, at_most: float = math.inf) -> None:
-    """A comparison with NaN is always false, so a tolerance or a limit that is NaN would let everything pass.
+    """Checks that a value is a number from `at_least` to `at_most`.
 
-    :raises TypeError: the value is no number
+    NaN is refused: a comparison with NaN is always false, so with NaN as a limit everything would pass.
+
+    :raises TypeError: the value is not a number
     :raises ValueError: it is NaN, below `at_least`, or above `at_most`
     """
     if not isinstance(value, (int, float)):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -1,6 +1,6 @@
 /**
- * The end of an upgrade to the columns of pending_deliveries.ts, while nodes work. Any node may try at any time; nodes
- * try when a day has passed (see sweeper.ts):
+ * Ends an upgrade to the columns of pending_deliveries.ts while nodes run. Any node may try at any time. A node begins
+ * to try a day after the migration (`upgrade_ends_at`, see sweeper.ts):
  *
  * 1. While `nodes` has a row of a node of the previous version, nothing happens. A node that was killed keeps its row
  *    for an hour, because the other nodes cannot distinguish it from a paused node.
