@@ -46,8 +46,11 @@ const ONE_THING_AT_A_TIME: PlantedEdit[] = [
   { file: LANE, find: "assert(this.#state === 'idle', 'a lane does one thing at a time');", replace: '' },
 ];
 
-/** How many worlds, from seed 1 on, may be necessary to find a bug. The rarest bug takes some 1,800. */
-export const SEEDS_PER_BUG = 3_000;
+/**
+ * How many worlds, from seed 1 on, may be necessary to find a bug. The rarest bug takes some 2,600, and a change of the
+ * engine changes that number.
+ */
+export const SEEDS_PER_BUG = 6_000;
 
 export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   'settles without the fence': {
