@@ -18,9 +18,6 @@ const BACKLOG_REPORT_MIN = 2_000;
 /** The longest time that acceptance waits. After this time it stores one batch, even if dispatch is still behind. */
 const PAUSE_MS_MAX = 1_000;
 
-/** The pause between two checks is at least so many times as long as the check took. */
-const CHECK_PAUSE_TIMES = 10;
-
 export interface BackpressureParts {
   clock: Clock;
   timers: TimerQueue;
@@ -124,12 +121,10 @@ export class Backpressure {
 
   #check(now: number): void {
     if (now < this.#check_at) return;
+    this.#check_at = now + CHECK_MS;
     const others = this.#waiting_elsewhere;
     const is_saturated = this.#saturation.measure(now);
     const moving = this.#trimSlow(now);
-    // With a hundred thousand instances in memory the walk takes a while, and may not fill the thread.
-    const end = this.#clock.now();
-    this.#check_at = end + Math.max(CHECK_MS, CHECK_PAUSE_TIMES * (end - now));
     if (is_saturated && moving >= BACKLOG_REPORT_MIN && this.#partitions.node_count > 1) {
       this.#cluster_backlog?.report(moving);
     }
