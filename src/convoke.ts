@@ -342,6 +342,8 @@ export async function createConvoke(
   maintenance.start();
   leases.start();
   engine.start().catch(logFailure(log, 'could not read what was pending'));
+  // Until then, a pull would be refused, because no node delivers to its instance.
+  await partitions.first_renewal;
   warnOfRefusedUrls(store, config.egress_policy, log).catch(
     logFailure(log, 'could not check the stored webhook addresses'),
   );

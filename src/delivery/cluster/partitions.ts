@@ -139,6 +139,7 @@ export class Partitions {
   #node_count = 0;
   /** Resolves when the deliveries pending in the first partitions were found. */
   readonly #found_first = Promise.withResolvers<void>();
+  #first_renewal: Promise<void> = Promise.resolve();
   #stopping = false;
   #left = false;
 
@@ -198,8 +199,13 @@ export class Partitions {
   async start(listener: PartitionsListener): Promise<void> {
     this.#listener = listener;
     if (this.#solo !== null) return listener.onAcquired([this.#solo]);
-    void this.#renew();
+    this.#first_renewal = this.#renew();
     await this.#found_first.promise;
+  }
+
+  /** Resolves when the first renewal has ended: if it succeeded, this node has the partitions that were free. */
+  get first_renewal(): Promise<void> {
+    return this.#first_renewal;
   }
 
   /** Another node reports that there are partitions to take or to release. */
@@ -274,11 +280,8 @@ export class Partitions {
 
   #report(what: HandOver, partitions: readonly Partition[]): void {
     if (partitions.length === 0) return;
-    const partition_nos = partitions.map(({ partition_no }) => partition_no);
-    this.#observer.onHandOver(
-      what,
-      partition_nos.toSorted((a, b) => a - b),
-    );
+    const partition_nos = partitions.map(({ partition_no }) => partition_no).toSorted((a, b) => a - b);
+    this.#observer.onHandOver(what, partition_nos);
   }
 
   #lose(partition: Partition): void {
