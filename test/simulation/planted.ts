@@ -196,8 +196,8 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   'what was spilled is overtaken': [
     {
       file: ENQUEUER,
-      find: 'requested_at < recipient.invalidated_at || staysOnDisk(recipient, lane);',
-      replace: 'requested_at < recipient.invalidated_at;',
+      find: ' || staysOnDisk(recipient, lane);',
+      replace: ';',
     },
     { file: LANE, find: 'else this.backlog.push(delivery);', replace: 'else this.appendRead(delivery);' },
   ],
@@ -284,7 +284,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'trusts what it read before the result was written': {
     file: LOADER,
-    find: 'if (reaches_tail) this.#memory.dropSettled(lane, backlog, first_in_tail.seq);',
+    find: 'this.#forgetTail(lane, backlog);',
     replace: '',
   },
   'trusts what others report of a lane without anything pending': {

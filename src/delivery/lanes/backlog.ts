@@ -36,16 +36,6 @@ export class Backlog {
     this.tail_to = delivery.seq;
   }
 
-  /** Drops the deliveries of the tail before a seq, and returns them. */
-  dropTailBefore(seq: number): LaneDelivery[] {
-    const dropped: LaneDelivery[] = [];
-    for (let first = this.tail?.peek(); first !== undefined && first.seq < seq; first = this.tail?.peek()) {
-      dropped.push(first);
-      this.tail?.shift();
-    }
-    return dropped;
-  }
-
   /**
    * Drops the tail.
    *

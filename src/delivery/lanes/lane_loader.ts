@@ -86,12 +86,18 @@ export class LaneLoader {
     const length_max = Math.max(1, this.#memory.limitFor(recipient, lane, this.#clock.now()));
     const limit = is_full ? 1 : Math.min(LANE_PAGE, length_max);
     const { meeting_id, last_seq: after_seq, generation } = lane;
-    const { is_unsettled, changes } = backlog;
+    const { is_unsettled } = backlog;
+    let { changes } = backlog;
     this.#memory.reserve(limit);
     const reads = recipient.goes_first ? this.#first_reads : this.#reads;
     const read = () => reads.add({ instance_id: recipient.instance_id, meeting_id, after_seq, limit }, 1);
     backlog.is_unsettled = false;
-    void (is_unsettled ? this.#settlements.flush(recipient.instance_id).then(read) : read()).then(
+    const readWritten = () => {
+      this.#forgetTail(lane, backlog);
+      ({ changes } = backlog);
+      return read();
+    };
+    void (is_unsettled ? this.#settlements.flush(recipient.instance_id).then(readWritten) : read()).then(
       (rows) => {
         lane.end();
         recipient.loads--;
@@ -117,24 +123,28 @@ export class LaneLoader {
     );
   }
 
+  /**
+   * Called when all results of a lane are on disk, before its rows are read. In a cluster, a broadcast may have made
+   * this node read rows whose results were not on disk yet. So the tail is on disk only: the page that is read now has
+   * what is pending.
+   */
+  #forgetTail(lane: Lane, backlog: Backlog): void {
+    const { contiguous_from, tail_length } = lane;
+    if (contiguous_from === null || tail_length === 0) return;
+    this.#memory.spillTail(lane);
+    this.#memory.setUnread(backlog, backlog.unread_estimate + tail_length);
+  }
+
   #take(lane: Lane, backlog: Backlog, rows: QueuedDelivery[], may_be_last: boolean): void {
-    // The page knows more than the tail. Either the table has deliveries behind it: other nodes stored them, and this
-    // node has not received their broadcasts. Or this node made an attempt on one of its deliveries, before a broadcast
-    // brought the delivery again.
-    const isNewer = ({ seq, attempt_count }: QueuedDelivery): boolean =>
-      seq > backlog.tail_to || (seq >= backlog.tail_from && attempt_count > 0);
-    const is_tail_stale = lane.tail_length > 0 && rows.some(isNewer);
+    // The page knows more than the tail: the table has deliveries behind it. Other nodes stored them, and this node has
+    // not received their broadcasts.
+    const is_tail_stale = lane.tail_length > 0 && rows.some(({ seq }) => seq > backlog.tail_to);
     if (is_tail_stale) this.#memory.spillTail(lane);
     const is_last = may_be_last && !is_tail_stale;
     const latest_due = this.#latestDue();
     const before_tail = rows.filter(({ seq }) => seq < backlog.tail_from);
     for (const row of before_tail) this.#memory.appendRead(lane, laneDeliveryOf(row, latest_due));
-    const first_in_tail = rows[before_tail.length];
-    const reaches_tail = first_in_tail !== undefined;
-    // The page does not have the deliveries of the tail before this row, so they are settled. They came into the tail
-    // although this node had pushed them: a broadcast made this node read their rows again before their results were on
-    // disk.
-    if (reaches_tail) this.#memory.dropSettled(lane, backlog, first_in_tail.seq);
+    const reaches_tail = before_tail.length < rows.length;
     // The last page ends before the tail begins, so no delivery in the tail is pending any more.
     if (is_last && !reaches_tail && lane.tail_length > 0) this.#memory.spillTail(lane);
     else if (is_last || reaches_tail) {

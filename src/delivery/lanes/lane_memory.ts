@@ -143,11 +143,6 @@ export class LaneMemory {
     return backlog;
   }
 
-  /** Drops the deliveries of the tail before a seq, because they are settled. */
-  dropSettled(lane: Lane, backlog: Backlog, seq: number): void {
-    this.#countOut(lane, backlog.dropTailBefore(seq));
-  }
-
   /** Keeps the first `length` deliveries of a lane in memory; the others are on disk and are read again. */
   trim(lane: Lane, length: number): void {
     if (lane.tail_length > 0 && lane.length > length) this.spillTail(lane);
