@@ -168,7 +168,8 @@ test('what is no success is tried again by the schedule, and a push that was not
   const machine = await PullingMachine.start(service, [meeting_id]);
   await service.send(meeting_id, { content: 1 });
   const first = await machine.next();
-  await machine.report(first, 500);
+  // Without `max`, the response could already have the next attempt.
+  await machine.pull({ results: [{ delivery_id: first.delivery_id, attempt: 1, status_code: 500 }], max: 0 });
   const again = await machine.next();
   assert.deepEqual([again.delivery_id, again.attempt], [first.delivery_id, 2]);
   await machine.pull({
@@ -420,6 +421,50 @@ describe('a pull whose registration is read slowly', () => {
 
   test('control: otherwise it does', async () => {
     assert.deepEqual(await callsOf({ client_leaves: false }), ['take back', 'pull']);
+  });
+
+  const RESULT = { delivery_id: 'd', attempt: 1, status_code: 200 };
+
+  test('counts no result here when another node delivers by then: it is forwarded', async () => {
+    const calls: string[] = [];
+    let is_here = true;
+    const store = {
+      instances: {
+        get: async () => {
+          is_here = false;
+          return PULLED_ROW;
+        },
+      },
+      deliveries: { get: () => Promise.resolve(null) },
+    };
+    const pull_forwarder: PullContext['pull_forwarder'] = {
+      async forward() {
+        calls.push('forward');
+        return null;
+      },
+      addressIn: async () => null,
+      is_draining: false,
+    };
+    const endpoint = new PullEndpoint(pullParts(calls, { store, takesPullsOf: () => is_here, pull_forwarder }));
+    const { answered } = endpoint.pull('i', { results: [RESULT], max: 1, wait_s: 0, pull_id: 'x' }, false);
+    assert.equal((await answered).status, 503);
+    assert.deepEqual(calls, ['forward']);
+  });
+
+  test('does not wait here when another node delivers since its results were taken', async () => {
+    const calls: string[] = [];
+    let is_here = true;
+    const take = (): boolean => {
+      calls.push('take');
+      is_here = false;
+      return true;
+    };
+    const { pull_transport, ...parts } = pullParts(calls, { takesPullsOf: () => is_here });
+    const endpoint = new PullEndpoint({ ...parts, pull_transport: { ...pull_transport, take } });
+    const { answered } = endpoint.pull('i', { results: [RESULT], max: 1, wait_s: 30, pull_id: 'x' }, false);
+    const { status, body } = await answered;
+    assert.deepEqual([status, body?.pushes, body?.results.map(({ became }) => became)], [200, [], ['counted']]);
+    assert.ok(!calls.includes('pull'));
   });
 });
 

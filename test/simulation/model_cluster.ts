@@ -231,8 +231,13 @@ export class ModelCluster {
   }
 }
 
-/** The node's side of the store: it knows the partitions of the node, and reads what other nodes stored for them. */
-export function clustered(store: Store) {
+/**
+ * The node's side of the store: it knows the partitions of the node, and reads what other nodes stored for them.
+ *
+ * @param link the number of the current connection; null while there is none
+ */
+export function clustered(store: Store, link: () => number | null) {
+  let link_of_accepts: number | null = null;
   let held: number[] = [];
   let listener: (change: Change) => void = () => {};
   let accepting: Promise<unknown> = Promise.resolve();
@@ -245,7 +250,13 @@ export function clustered(store: Store) {
       ...store.messages,
       // Runs accepts one after the other.
       accept(batch) {
-        const accepted = accepting.then((): Promise<Accepted[]> => store.messages.accept(batch));
+        const accepted = accepting.then((): Promise<Accepted[]> => {
+          const link_now = link();
+          if (link_now !== null && link_of_accepts !== null && link_now !== link_of_accepts)
+            listener({ kind: 'resync' });
+          link_of_accepts = link_now ?? link_of_accepts;
+          return store.messages.accept(batch);
+        });
         accepting = accepted.catch(() => listener({ kind: 'resync' }));
         return accepted;
       },

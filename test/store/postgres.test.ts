@@ -118,6 +118,24 @@ describe('a database that knows less than a node, because it took over without t
     assert.deepEqual(await store.messages.accept([newMessage('m')]), [{ kind: 'damaged' }]);
   });
 
+  test('may have given a seq again: a node learns that before its next message, also while it cannot listen', async (t) => {
+    const url = await makeDatabase();
+    const proxy = await proxyTo(t, url);
+    const store = await open(t, through(url, proxy));
+    const kinds: string[] = [];
+    store.onChange(({ kind }) => kinds.push(kind));
+    await store.messages.accept([newMessage('m')]);
+    assert.ok(!kinds.includes('resync'), 'the control: nothing was lost yet');
+    // From now on, no connection listens.
+    proxy.onRequest = (bytes) => (bytes.includes('LISTEN ') ? 'cut' : 'pass');
+    proxy.cutAll();
+    await store.messages.accept([newMessage('m')]);
+    assert.deepEqual(
+      kinds.filter((kind) => kind === 'resync'),
+      ['resync'],
+    );
+  });
+
   /** Makes three meetings. The node has seen all; then the database loses the second of them. */
   async function lost(t: TestContext, url: string): Promise<Store> {
     const store = await open(t, url);

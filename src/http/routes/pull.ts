@@ -106,6 +106,8 @@ async function pull(context: Context, request: PullingRequest, reply: FastifyRep
     throw noRoomForReplies();
   const permit =
     pull_transport.permitOf(instance_id, owner_scope) ?? (await readPermit(context, instance_id, owner_scope));
+  // While this process waited for the store, it may have been paused, and another node may deliver now.
+  if (!takesPullsOf(instance_id)) return forward(context, request, reply);
   const { max = MAX, wait_s = WAIT_S, pull_id = null } = request.body;
   const results = request.body.results?.length ? await takeAll(context, request) : NO_RESULTS;
   const address = await addressOf(context, request);
@@ -115,8 +117,9 @@ async function pull(context: Context, request: PullingRequest, reply: FastifyRep
   if (!isAwaited(response)) return reply.hijack();
   // No other code may run between this call and the wait. So of two requests with the same pull_id, only one waits.
   if (pull_id !== null) pull_transport.takeBack(instance_id, pull_id);
-  // A machine that is about to end takes no more pushes.
-  if (max === 0) return { pushes: [], results };
+  // A machine that is about to end takes no more pushes. And when another node delivers by now, the next pull of the
+  // machine is forwarded to that node.
+  if (max === 0 || !takesPullsOf(instance_id)) return { pushes: [], results };
   new Pulling(context, response, {
     instance_id,
     pull_id,

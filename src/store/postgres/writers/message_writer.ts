@@ -47,7 +47,7 @@ const BEGIN_RUN = 'INSERT INTO runs (run_no, started_at) OVERRIDING SYSTEM VALUE
  * Raises the database's numbers to those that this node knows. Returns whether the database did not know the last
  * number that it gave to this node, because it went back in time.
  */
-const RAISE_NUMBERS = 'SELECT raise_numbers($1, $2) AS is_behind';
+const RAISE_NUMBERS = 'SELECT raise_numbers($1, $2)';
 
 /**
  * The number of a run is random, because a database that went back in time would give the same sequence number to two
@@ -76,8 +76,8 @@ export interface NotifySource {
  * seen their seqs.
  *
  * The database may be behind this node: a standby without the last commits took over, or an older backup was restored.
- * The check of the last batch, or of the numbers, shows this. The writer then stores the batch in a new run, above all
- * numbers that were given, and the engine resyncs.
+ * So the engine resyncs after each new connection. If the check of the last batch shows that the database is behind, the
+ * writer stores the batch in a new run, above all numbers that were given.
  */
 export class MessageWriter {
   readonly #connection: DedicatedConnection;
@@ -100,7 +100,7 @@ export class MessageWriter {
   /**
    * @param notify_source signs the notifications about stored batches
    * @param onUncertain is called when the writer has found out whether a failed batch was stored, and when the database
-   * is behind
+   * may be behind
    */
   constructor(url: string, ids: IdCodec, notify_source: NotifySource, onUncertain: () => void) {
     this.#connection = new DedicatedConnection(url, `SET lock_timeout = '${LOCK_TIMEOUT}';`);
@@ -252,13 +252,14 @@ export class MessageWriter {
     return run_no;
   }
 
-  /** Every new connection may lead to a database that went back in time. */
+  /**
+   * Every new connection may lead to a database that went back in time, and lost messages that this node knows of. The
+   * database may have given the seqs of these messages to others, so the engine resyncs before this node stores more.
+   */
   async #raiseNumbers(connection: Connection): Promise<void> {
     const { last, reached } = this.#numbers;
-    if (last > 0) {
-      const { rows } = await connection.query<{ is_behind: boolean }>(RAISE_NUMBERS, [last, reached], ANSWER_MS_MAX);
-      if (rows[0]!.is_behind) this.#onUncertain();
-    }
+    if (last > 0) await connection.query(RAISE_NUMBERS, [last, reached], ANSWER_MS_MAX);
+    if (this.#known !== null) this.#onUncertain();
     this.#known = connection;
   }
 
