@@ -23,6 +23,8 @@ import type { StoreOperations } from './model_store.ts';
 const SHORTEST = 0.8;
 /** How soon a machine that is always well must get an accepted message, whatever happens to other machines. */
 const PROMPT_MS = 1_000;
+/** A message waits for the two batches that are in flight, and then for its own. */
+const BATCHES_AWAITED = 3;
 /** When a node judges the head of a lane, it has seen all messages that are at least this old. */
 const SEEN_MS = 2_000;
 /**
@@ -977,10 +979,12 @@ export class Checker {
       machine.in_flight = machine.in_flight.filter((flight) => flight.node !== node);
       for (const pull of machine.waiting_pulls) if (pull.startsWith(`${node} `)) this.pullEnds(machine, pull);
     }
-    for (const sent of sends) {
-      sent.unknown = true;
-      sent.open--;
-    }
+    for (const sent of sends) sent.unknown = true;
+  }
+
+  /** Called when the calls of a node that ended arrive no longer: from now on, nobody new gets its messages. */
+  sendsEnd(sends: readonly Sent[]): void {
+    for (const sent of sends) sent.open--;
   }
 
   /**
@@ -1105,10 +1109,15 @@ export class Checker {
     }
   }
 
-  /** Called a while after the response to a send: machines that are always well must have the message. */
-  checkPrompt(sent: Sent, sent_at: number, answered_at: number): void {
+  /**
+   * Called a while after the response to a send: machines that are always well must have the message.
+   *
+   * @param call_ms_max how long a call of the store takes at most
+   */
+  checkPrompt(sent: Sent, sent_at: number, answered_at: number, call_ms_max: number): void {
     if (this.disturbed_at >= sent_at || sent.response === null) return;
-    if (answered_at - sent_at > PROMPT_MS) this.fail(`message ${sent.label}: its sender waited for too long`);
+    if (answered_at - sent_at > PROMPT_MS + BATCHES_AWAITED * call_ms_max)
+      this.fail(`message ${sent.label}: its sender waited for too long`);
     for (const machine of this.machines.values()) {
       if (!machine.untouched || machine.ack_timeout_ms !== null || !sent.must.has(machine.instance_id)) continue;
       const row = this.#rows(machine.instance_id).find(({ message_id }) => message_id === sent.response?.message_id);
@@ -1195,8 +1204,15 @@ export class Checker {
    * person.
    */
   #isSuperseded(row: DeliveryRow, { from }: Sent): boolean {
-    return this.#rows(row.instance_id).some((other) => {
-      if (other.meeting_id !== row.meeting_id || other.seq <= row.seq || other.reason === 'superseded') return false;
+    const { instance_id, meeting_id, seq } = row;
+    // A node may write the cancellation after the store went back, and lost the newer message.
+    const was_lost = [...this.#lost.values()].some(({ lane, sent, seq: newer }) => {
+      if (lane.machine.instance_id !== instance_id || sent.meeting_id !== meeting_id || newer <= seq) return false;
+      return from !== null || sent.from === null;
+    });
+    if (was_lost) return true;
+    return this.#rows(instance_id).some((other) => {
+      if (other.meeting_id !== meeting_id || other.seq <= seq || other.reason === 'superseded') return false;
       return from !== null || this.#sentOf(other)?.from === null;
     });
   }

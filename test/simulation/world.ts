@@ -125,6 +125,8 @@ const SAID_MAX_OF_AGENT = 300;
  */
 const LATE = 0x6c617465;
 const LATE_SHARE = 0.5;
+/** How many times as long the reply of a slow call takes at most. In a cluster, a tenth of the calls are slow. */
+const SLOW_REPLY = 10;
 const LATE_COMMITS_MS_MAX = { 'deliveries.settle': 4 * SECOND };
 const LATE_REPLIES_MS_MAX = { 'cluster.stored': 4 * SECOND };
 const MISSED_SHARE = 0.4;
@@ -564,7 +566,7 @@ export class World {
       delays: (name) => ({
         commit_ms: this.#random.below(this.#store_ms + 1) + this.#lateMs(name, LATE_COMMITS_MS_MAX),
         reply_ms:
-          this.#random.below(this.#store_ms * (cluster !== null && this.#random.chance(0.1) ? 10 : 1) + 1) +
+          this.#random.below(this.#store_ms * (cluster !== null && this.#random.chance(0.1) ? SLOW_REPLY : 1) + 1) +
           this.#lateMs(name, LATE_REPLIES_MS_MAX),
       }),
       channel: (name) => (cluster === null ? '' : CHANNELS.has(name) ? name : null),
@@ -601,7 +603,7 @@ export class World {
       },
     });
     const store = simulatedStore(watched, conditions);
-    const node_side = clustered(store);
+    const node_side = clustered(store, () => conditions.link());
     life.connection = connection;
     cluster.connections.add(connection);
     return node_side.store;
@@ -675,6 +677,8 @@ export class World {
   #closeOps(life: Life): void {
     for (const machine of life.ops) this.checker.opLost(machine);
     life.ops = [];
+    this.checker.sendsEnd(life.sends);
+    life.sends = [];
     while (life.brakes.length > 0) this.#closeBrake(life, life.brakes[0]!);
   }
 
@@ -1586,7 +1590,8 @@ export class World {
   #checkPrompt(life: Life, sent: Sent, sent_at: number, answered_at: number): void {
     if (!life.alive || life.stopping || this.#failing || !this.#isUndisturbed()) return;
     if (this.#mayBePaused(sent.meeting_id)) return;
-    this.checker.checkPrompt(sent, sent_at, answered_at);
+    const call_ms_max = this.#store_ms * (this.#cluster === null ? 2 : 1 + SLOW_REPLY);
+    this.checker.checkPrompt(sent, sent_at, answered_at, call_ms_max);
   }
 
   /** Whether every instance has a node that is well. */
