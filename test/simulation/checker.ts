@@ -233,7 +233,7 @@ export class Checker {
   readonly #reported = new Set<string>();
   /** The results that a node confirmed as counted, by node, delivery and attempt. */
   readonly #counted = new Set<string>();
-  /** How often the push of each attempt was taken back, by delivery and attempt. */
+  /** How often pushes were taken back, by delivery. */
   readonly #taken_back = new Map<string, number>();
   /** The circumstances in which an attempt was handed out, by delivery, attempt and pull. */
   readonly #handed_out = new Map<string, string>();
@@ -424,13 +424,16 @@ export class Checker {
    * Called when a world's only node accepted a message. A machine that is well and has few pending deliveries must not
    * wait for the backlogs of other machines. Before each of its attempts every other machine may have one attempt, and
    * a machine with a backlog may have two.
+   *
+   * @param replies whether a machine replies: then its next attempt waits until its reply is stored
    */
-  waitsFor(sent: Sent): void {
+  waitsFor(sent: Sent, replies: (instance_id: string) => boolean): void {
     const now = this.#now();
     for (const machine of this.machines.values()) {
       // After a disturbance the node first reads the deliveries of the machine. Other machines go on meanwhile.
       if (!machine.untouched || !sent.must.has(machine.instance_id) || machine.well_at <= this.disturbed_at) continue;
       if (machine.ack_timeout_ms !== null || this.#mayWaitForDisk(machine.instance_id)) continue;
+      if (replies(machine.instance_id)) continue;
       const pending = this.#rows(machine.instance_id).filter(({ delivery_id, state }) => {
         return state === 'pending' && (this.#tracks.get(delivery_id)?.end ?? null) === null;
       });
@@ -780,8 +783,7 @@ export class Checker {
     machine.in_flight = machine.in_flight.filter((other) => other !== flight);
     machine.had_in_hand_at = this.#now();
     if (this.#tracks.get(track.delivery_id) === track) track.attempts = flight.attempt - 1;
-    const name = `${track.delivery_id} ${flight.attempt}`;
-    this.#taken_back.set(name, (this.#taken_back.get(name) ?? 0) + 1);
+    this.#taken_back.set(track.delivery_id, (this.#taken_back.get(track.delivery_id) ?? 0) + 1);
   }
 
   /**
@@ -795,7 +797,8 @@ export class Checker {
     const what = `message ${track.sent.label} to ${machine.instance_id}, attempt ${attempt}`;
     if (outcome === 'timeout') {
       const rest_ms = flight.started_at + (machine.ack_timeout_ms ?? 0) - this.#now();
-      const losses = 1 + (this.#taken_back.get(`${track.delivery_id} ${attempt}`) ?? 0);
+      // Losses of earlier attempts count too: something on the way may cut every response with this push.
+      const losses = 1 + (this.#taken_back.get(track.delivery_id) ?? 0);
       const is_lost = detail === LOST && losses >= LOSSES_MAX;
       if (rest_ms > 0 && !is_lost) this.fail(`${what}: timed out ${rest_ms} ms too soon`);
       if (!flight.left && !was_away && !is_lost) this.fail(`${what}: timed out, and never left its node`);

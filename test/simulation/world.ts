@@ -1564,7 +1564,7 @@ export class World {
         this.checker.sendEnds(sent, message);
         const is_open = !repeated && !life.stopping && !this.#mayBePaused(sent.meeting_id);
         const waits = this.#cluster === null && this.#kind !== 'talking' && is_open;
-        if (waits) this.checker.waitsFor(sent);
+        if (waits) this.checker.waitsFor(sent, (instance_id) => this.#repliers.has(instance_id));
         const answered_at = this.#steady();
         if (repeated || this.#settings.max_in_flight < 1_000 || from !== null || this.#kind === 'late') return;
         if (sent.expires_in_ms !== null) return;
