@@ -447,13 +447,18 @@ export class Checker {
     }
   }
 
+  #isPending({ response }: Sent, { instance_id }: Machine): boolean {
+    return this.#rows(instance_id).some((row) => row.message_id === response?.message_id && row.state === 'pending');
+  }
+
   #countWaits(sent: Sent, machine: Machine): void {
     this.#waits = this.#waits.filter((wait) => {
       return wait.since > this.disturbed_at && !(wait.machine === machine && wait.sent === sent);
     });
     for (const wait of this.#waits) {
       if (wait.machine !== machine && wait.machine.in_flight.length === 0) wait.others++;
-      if (wait.others > wait.others_max)
+      // Or it has expired meanwhile.
+      if (wait.others > wait.others_max && this.#isPending(wait.sent, wait.machine))
         this.fail(`message ${wait.sent.label} to ${wait.machine.instance_id} waits for the backlog of others`);
     }
   }
