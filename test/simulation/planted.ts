@@ -431,9 +431,9 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     { file: PULL_ROUTE, find: 'if (pull_id !== null) pull_transport.takeBack(instance_id, pull_id);', replace: '' },
     {
       file: PULL_ROUTE,
-      find: 'const results = request.body.results?.length ? await takeAll(context, request) : NO_RESULTS;',
+      find: 'await takeResults(context, instance_id, given) : NO_RESULTS;',
       replace:
-        'const results = request.body.results?.length ? await takeAll(context, request) : NO_RESULTS; if (pull_id !== null) pull_transport.takeBack(instance_id, pull_id);',
+        'await takeResults(context, instance_id, given) : NO_RESULTS; if (pull_id !== null) pull_transport.takeBack(instance_id, pull_id);',
     },
   ],
   'a takeover forgets what a pair sent': {

@@ -9,7 +9,6 @@ import type {
   PullEnd,
   PullPermit,
   PullRequest,
-  PullResult,
   PullTransport,
   Revocable,
   WaitingPull,
@@ -30,8 +29,9 @@ import type { LateResponses } from '../late_responses.ts';
 import { isAwaited, isWritten, onClosed } from '../on_closed.ts';
 import { responses } from '../responses.ts';
 import { InstanceParams } from '../schemas/instances.ts';
-import { PULL_BODY_BYTES_MAX, PullBody, PulledSchema, RESULT_BODY_BYTES_MAX } from '../schemas/pull.ts';
+import { PULL_BODY_BYTES_MAX, PullBody, PulledSchema } from '../schemas/pull.ts';
 import { existing } from './instances.ts';
+import { takeResults, type TakenResults } from './pull_results.ts';
 
 const MAX = 32;
 const WAIT_S = 30;
@@ -95,7 +95,6 @@ const PULL = {
 } satisfies RouteShape;
 
 type PullingRequest = RequestFor<typeof PULL>;
-type GivenResult = NonNullable<PullingRequest['body']['results']>[number];
 
 async function pull(context: Context, request: PullingRequest, reply: FastifyReply) {
   const { pull_transport, takesPullsOf } = context;
@@ -109,7 +108,8 @@ async function pull(context: Context, request: PullingRequest, reply: FastifyRep
   // While this process waited for the store, it may have been paused, and another node may deliver now.
   if (!takesPullsOf(instance_id)) return forward(context, request, reply);
   const { max = MAX, wait_s = WAIT_S, pull_id = null } = request.body;
-  const results = request.body.results?.length ? await takeAll(context, request) : NO_RESULTS;
+  const given = request.body.results ?? [];
+  const results = given.length > 0 ? await takeResults(context, instance_id, given) : NO_RESULTS;
   const address = await addressOf(context, request);
   letGoOfBody(request);
   const { raw: response } = reply;
@@ -246,42 +246,8 @@ function noRoomForReplies(): Problem {
   });
 }
 
-/** Judges the results in a request. */
-function takeAll(context: PullContext, { params, body }: PullingRequest) {
-  const given = (body.results ?? []).map(resultOf);
-  return Promise.all(given.map((result) => take(context, params.instance_id, result)));
-}
-
-function resultOf(given: GivenResult, index: number): PullResult {
-  const { delivery_id, attempt, status_code = null, retry_after = null, body = '', not_reached } = given;
-  const at = `results.${index}`;
-  if ((status_code === null) === (not_reached === undefined))
-    throw invalidField(at, 'must have either status_code or not_reached');
-  if (Buffer.byteLength(body) > RESULT_BODY_BYTES_MAX)
-    throw invalidField(`${at}.body`, `must be a string of at most ${RESULT_BODY_BYTES_MAX} bytes`);
-  return { delivery_id, attempt, status_code, detail: not_reached ?? '', retry_after, body };
-}
-
-/**
- * Whether a result counts. A result that nobody awaits changes nothing; the stored delivery shows why nobody awaits it.
- */
-async function take({ store, engine, pull_transport, clock }: PullContext, instance_id: string, result: PullResult) {
-  const { delivery_id, attempt } = result;
-  const about = { delivery_id, attempt };
-  if (pull_transport.take(instance_id, result)) return { ...about, became: 'counted', state: null } as const;
-  await engine.written();
-  const row = await store.deliveries.get(delivery_id, clock.now());
-  if (row === null || row.instance_id !== instance_id) return { ...about, became: 'unknown', state: null } as const;
-  const { state } = row;
-  if (attempt > row.attempt_count) return { ...about, became: 'unknown', state } as const;
-  const made = row.attempts.find((each) => each.attempt === attempt);
-  return { ...about, became: made?.outcome === 'timeout' ? 'late' : 'repeated', state } as const;
-}
-
-type Results = Awaited<ReturnType<typeof takeAll>>;
-
 /** Shared by the thousands of pulls that bring no results and wait for pushes. */
-const NO_RESULTS: Results = [];
+const NO_RESULTS: TakenResults = [];
 const NO_PUSHES: readonly HandedOut[] = [];
 
 const PULLING: unique symbol = Symbol('pull');
@@ -292,7 +258,7 @@ type PullResponse = ServerResponse & { [PULLING]?: Pulling };
 type Asked = Omit<PullRequest, 'onEnd'> & {
   /** The key of the request; null while no key is needed. */
   key_id: string | null;
-  results: Results;
+  results: TakenResults;
 };
 
 /**
@@ -311,7 +277,7 @@ class Pulling implements PullRequest {
   readonly client: string | null;
   readonly standing: Revocable;
   readonly #key_id: string | null;
-  readonly #results: Results;
+  readonly #results: TakenResults;
   /** Null when the pull does not wait. */
   #waiting: WaitingPull | null = null;
   /** Null when the pull does not wait. */
