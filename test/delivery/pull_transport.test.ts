@@ -176,6 +176,24 @@ describe('the way out for machines that pull', () => {
     );
   });
 
+  test('counts a lost response once, although the machine asks again and its connection then ends too', async () => {
+    const { clock, transport, ends, pull, push, results } = setUp();
+    for (const lost of ['1', '2']) {
+      pull({ pull_id: lost });
+      push('a');
+      await clock.advance(1);
+      transport.takeBack('i', lost);
+      const end = ends.at(-1);
+      if (end !== undefined && 'pushes' in end) transport.lose(end.pushes);
+      await turn();
+    }
+    assert.deepEqual(results, [null, null]);
+    pull({ pull_id: '3' });
+    push('a');
+    await clock.advance(1);
+    assert.equal(transport.counts.awaited, 1);
+  });
+
   test('hands out alone what was lost before, until its machine reports a result', async () => {
     const { clock, transport, ends, pull, push, pushesOf } = setUp();
     pull({ pull_id: 'lost' });

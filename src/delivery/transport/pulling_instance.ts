@@ -262,11 +262,14 @@ export class PullingInstance extends WheelEntry {
 
   /**
    * A response with this push was lost. Something on the way, such as a filter, may cut every response with it. So this
-   * counts as a push that was not handed out, but only a few times.
+   * counts as a push that was not handed out, but only a few times. A push whose result is no longer awaited does not
+   * count: the machine has asked again, which counted this loss, or has reported the result.
    *
    * @returns whether the attempt is over
    */
-  lose({ delivery_id }: AwaitedResult): boolean {
+  lose(awaited: AwaitedResult): boolean {
+    const { delivery_id } = awaited;
+    if (this.awaited(delivery_id) !== awaited) return false;
     const losses = (this.#losses ??= new Map<string, number>());
     const count = (losses.get(delivery_id) ?? 0) + 1;
     losses.delete(delivery_id);
