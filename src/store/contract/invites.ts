@@ -9,7 +9,10 @@ export type NewInvite = Omit<Invite, 'redeemed_at' | 'key_id' | 'revoked_at'>;
 
 /** The most invites that can be open at a time. An open invite is not redeemed, not revoked and not expired. */
 export const INVITES_PENDING_MAX = 1_000;
-/** How long an invite stays in the list after it expires; the audit log keeps its history for longer. */
+/**
+ * The least time for which an invite stays in the list after it expired: `create` removes invites that expired earlier.
+ * The audit log keeps their history for longer.
+ */
 export const INVITES_KEPT_MS = 30 * 86_400_000;
 
 /** The result of redeeming an invite. */

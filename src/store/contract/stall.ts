@@ -8,8 +8,8 @@ export interface Stall {
   /** Whether reads are refused too, because the engine runs one call after the other. */
   readonly holds_up_reading: boolean;
   /**
-   * Called four times a second during a stall. `is_long`: the stall has lasted almost 6 seconds, and callers should
-   * stop waiting. `is_new`: the stall begins with this call.
+   * Adds a listener, which is called four times a second during a stall. `is_long`: the stall has lasted
+   * almost 6 seconds, and callers should stop waiting. `is_new`: the stall begins with this call.
    */
   onStall(listener: (is_long: boolean, is_new: boolean) => void): void;
 }

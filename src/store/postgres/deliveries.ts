@@ -137,7 +137,7 @@ const BOUND_ASIDE = statement(`
 const LANES =
   'unnest($partitions::smallint[], $instance_ids::text[], $meeting_ids::text[], $after_seqs::bigint[]) AS lane(partition_no, instance_id, meeting_id, after_seq)';
 
-/** As `hasExpired`. */
+/** `hasExpired` as a condition. */
 const isUp = (row: string): string =>
   `${row}.expires_at <= $shared_ms::bigint - CASE WHEN ${row}.message_no <= $up_to::bigint THEN $held_ms::bigint ELSE 0 END`;
 

@@ -49,13 +49,14 @@ export interface ThreadPort {
 const REQUESTS: DatabaseLimits = { connections_max: 4 };
 /** The calls that deliver. */
 const DELIVERY: DatabaseLimits = { connections_max: 3 };
-/** Only renews the lease, which ends soon. So a renewal does not wait long for a server that has vanished. */
+/** Renewals of the lease, which ends soon, and touches. Neither waits long for a server that has vanished. */
 const LEASE: DatabaseLimits = { connections_max: 1, answer_ms_max: 5_000 };
 
 /**
  * Runs calls on the database. One connection stores messages, and another connection stores settlements, each of them
  * one batch at a time. A few more connections serve the calls that deliver, others the calls of requests, and one
- * renews the lease. So requests that take long, or that are many, stop no delivery and end no lease.
+ * serves renewals of the lease and touches. So requests that take long, or that are many, stop no delivery and end no
+ * lease.
  */
 export class Executor {
   readonly #db: Database;

@@ -21,7 +21,7 @@ export function columnsOfEarlier(earlier: readonly Earlier[]): EarlierColumns {
 
 /**
  * The earlier values, the newest first. A node of the previous version writes only the newest one, and leaves the list
- * as it was. So a list that begins with another one does not count.
+ * as it was. So a list that begins with another value does not count.
  */
 export function storedEarlier({ newest, until, list }: EarlierColumns, table: string, column: string, row: string) {
   if (newest === null) return [];

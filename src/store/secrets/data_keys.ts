@@ -136,7 +136,7 @@ export class DataKeys {
   }
 }
 
-/** @throws Problem that says what stands against it */
+/** @throws Problem that says why the file cannot be replaced, and what to do */
 function replaceKeyFile(path: string, keys: FileKeys): void {
   try {
     writeKeyFile(path, keys);

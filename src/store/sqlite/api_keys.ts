@@ -42,7 +42,10 @@ const REVOKE_INVITES = `
   UPDATE invites SET revoked_at = $wall_ms
   WHERE created_by = $key_id AND redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > $wall_ms`;
 
-/** Revokes the invites that were made before the first key: anybody could make them. Without effect after another key. */
+/**
+ * Runs when somebody makes a key. If it is the first key, revokes all open invites, because anybody could make invites
+ * before there was a key.
+ */
 const REVOKE_OPEN_INVITES = `
   UPDATE invites SET revoked_at = $wall_ms
   WHERE redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > $wall_ms
@@ -60,7 +63,10 @@ const SHORTEN_INVITES = `
   UPDATE invites SET expires_at = min(expires_at, coalesce(${END_OF_TOKEN}, $wall_ms))
   WHERE created_by = $key_id AND redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > $wall_ms`;
 
-/** The same for subscriptions. Those of the new token begin later, and those of earlier tokens end before $until. */
+/**
+ * The row of a subscription names no token. So all subscriptions of the key end with the replaced token, even those of
+ * an earlier token that holds longer. The new token has no subscription yet.
+ */
 const SHORTEN_LEASES = `
   UPDATE instances SET lease_until = min(lease_until, $until) WHERE owner_key_id = $key_id AND lease_until IS NOT NULL`;
 

@@ -26,6 +26,9 @@
  *   instances_with_lease                the subscriptions whose lease has ended
  *   audit_log_of_principal, _of_target  the entries of a key, or of an instance
  *   sessions_of_key                     the sessions of a key
+ *   api_keys_by_change, _by_age         the keys that changed, the pages of all keys
+ *   api_keys_of_admins                  whether another admin key exists that never expires
+ *   invites_by_end, _by_age             the invites that can still be redeemed, the pages of all invites
  */
 export const MIGRATIONS: readonly string[] = [
   `

@@ -84,7 +84,7 @@ type NodesTable = Omit<NodeRow, 'stopping'> & {
 export class Cluster implements ClusterStore, NotifySource {
   readonly #url: string;
   readonly #db: Database;
-  /** Only renews the lease. */
+  /** For renewals of the lease, so that no long call holds them up. */
   readonly #lease_db: Database;
   readonly #messages: NodeMessages;
   readonly #onChange: (raw: RawChange) => void;

@@ -14,7 +14,7 @@ const ANSWER_MS_MAX = 35_000;
  * statement. A server that vanished closes no connection, and some statements take long: only the server can tell.
  */
 const ASK_EVERY_MS = 3_000;
-/** The server already says that it is idle while its answer is on its way. */
+/** How long the answer may still be on its way when the server already says that it is idle. */
 const ON_ITS_WAY_MS = 500;
 const IS_WORKING = "SELECT 1 FROM pg_stat_activity WHERE pid = $1 AND state NOT LIKE 'idle%'";
 /** The code of a server that has no free connection. */

@@ -10,8 +10,8 @@ export class GivenNumbers {
   readonly #now_ms: () => number;
   #last = 0;
   /**
-   * Numbers follow the clock of the database. This is how far the clock of the database is ahead of the clock of this
-   * node, counted in numbers.
+   * How far the clock of the database is ahead of the clock of this node, counted in numbers: numbers follow the clock
+   * of the database.
    */
   #ahead = -Infinity;
 

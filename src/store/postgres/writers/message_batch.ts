@@ -25,8 +25,8 @@ export function refusedIn(error: unknown): Map<number, RefusedField> | null {
 
 /**
  * The results of the refused messages of a batch; null for the others. The database has judged only the first message
- * with each key. Another message with the key of a refused one is judged with the others, but only once: with many such
- * messages, the batch would be sent as often.
+ * with each key. If that message is refused, its repetitions are refused too. A different message with its key is sent
+ * again with the others, but only once. Otherwise a batch with many such messages would be sent many times.
  *
  * @param refused the refused fields; the key is the place of the message in the batch, from 1
  */

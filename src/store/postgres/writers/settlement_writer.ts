@@ -12,7 +12,7 @@ const SETTLE = `SELECT settle_deliveries_4(${Array.from({ length: 23 }, (_, i) =
 
 /** How long a batch waits for a row that another session has locked. Then the batch is written without this row. */
 const LOCK_TIMEOUT = '1s';
-/** How often a batch is written again because meanwhile others locked more of its rows. */
+/** How often a batch is tried in all. A try fails when others have locked more of its rows meanwhile. */
 const TRIES_MAX = 3;
 
 /** Rows of $1 that a settlement would have to wait for. Takes the locks of the others, only for this statement. */
