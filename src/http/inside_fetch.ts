@@ -78,8 +78,8 @@ class InsideResponse extends http.ServerResponse {
 
   constructor(request: IncomingMessage) {
     super(request);
-    // `getHeader` finds the headers that a route gives to `writeHead` only if a header was set before. So this sets a
-    // header, and removes it.
+    // `getHeader` finds the headers that a route gives to `writeHead` only if a header was set before. So one header is
+    // set here, and removed.
     this.setHeader('date', '');
     this.removeHeader('date');
     this.assignSocket(this.#nowhere as Socket);

@@ -3,11 +3,11 @@ import type { WebhookTransport } from '../delivery/transport/webhook_transport.t
 import { Problem } from '../domain/problem.ts';
 import { onClosed } from './on_closed.ts';
 
-/** Two people may test an instance at the same time. */
+/** The most pushes to one instance: two people may test it at the same time. */
 const INSTANCE_PUSHES_MAX = 2;
-/** Each one needs a connection of its own, beside those that deliveries may use. */
+/** The most pushes of all keys. Each push needs a connection of its own, beside those that deliveries may use. */
 const PUSHES_MAX = 50;
-/** One key with many instances that do not respond leaves room for the tests of others. */
+/** The most pushes of one key, so that a key with many instances that do not respond leaves room for other keys. */
 const KEY_PUSHES_MAX = 10;
 
 const RETRY_AFTER_S = 2;

@@ -50,7 +50,8 @@ export async function prettyLog(
   const lines = pino.destination({ dest, sync: true, maxLength: WAITING_BYTES_MAX });
   // A full disk stops only the log. Each later line also tries to write the lines that wait.
   lines.on('error', () => {});
-  // The fields of a line are JSON. Others chose the ids in it.
+  // Others chose the ids in a line, and a terminal must not obey them. `escaped` fits, because the fields of a line are
+  // JSON.
   const destination = { write: (line: string) => void lines.write(escaped(pretty(line) ?? '')) };
   return { log: pino({ level: log_level, base: null }, destination), written: async () => {} };
 }

@@ -272,7 +272,10 @@ export class Sessions {
     if (cookie !== null) setCookie(reply, cookie.name, '', 0);
   }
 
-  /** The cookie of the current data key; during a change of the key, otherwise that of the previous one. */
+  /**
+   * The cookie whose name is made from the current data key. During a change of the key, a cookie of the previous key
+   * counts when there is no other.
+   */
   #cookieOf(request: FastifyRequest): { name: string; token: string } | null {
     const { headers } = request;
     const cookies = (headers.cookie ?? '').split(';').map((cookie) => cookie.split('=', 2).map((part) => part.trim()));
@@ -285,8 +288,8 @@ export class Sessions {
   }
 
   /**
-   * The name of the cookie. A browser sends a cookie to every port of a host, and keeps one of each name. So the name
-   * is another one for a Convoke with other data: otherwise two of them on one host would end each other's sessions.
+   * The name of the cookie, which depends on the data key. A browser sends a cookie to every port of a host, and keeps
+   * one cookie of each name. So with one name for all, two services on one host would end each other's sessions.
    */
   #nameFor(request: FastifyRequest, secret: KeyObject): string {
     return `${this.#parts.limits.isHttps(request) ? SECURE : ''}convoke_session_${tagOf(secret)}`;

@@ -35,7 +35,7 @@ export class BodyBudget {
   }
 }
 
-/** Called once, when a body was read: with a problem, or with its bytes. */
+/** Called once, when the reading of a body is over: with a problem, or with the bytes of the body. */
 export type BodyDone = (problem: Problem | null, bytes?: Buffer) => void;
 
 /**
@@ -47,7 +47,7 @@ export class Body extends ListNode {
   readonly #request: IncomingMessage;
   readonly #bytes_max: number;
   readonly started_at: number;
-  /** Null when the body was read. */
+  /** Null when the reading of the body is over. */
   #done: BodyDone | null;
   #chunks: Buffer[] = [];
   /** How many bytes count against the budget. */

@@ -134,8 +134,8 @@ export class Connections {
 
   /**
    * Accepts the connections that wait in the system's queue, perhaps with a request written: closing the server would
-   * reset them. Node accepts one in each turn of the event loop, so this repeats until a turn accepts none. The loop
-   * also ends at `until` and after QUEUED_MAX connections: clients that connect all the time must not delay the stop.
+   * reset them. Node accepts one in each turn of the event loop, so the loop runs until a turn accepts none. It also
+   * ends at `until` and after QUEUED_MAX connections: clients that connect all the time must not delay the stop.
    */
   async #acceptQueued(until: number): Promise<void> {
     const count_max = this.#connection_count + QUEUED_MAX;
@@ -235,7 +235,7 @@ export class Connections {
     return true;
   }
 
-  /** @returns whether a request waited: this ends its wait, and closes its connection after its response */
+  /** Ends the wait of one request, and closes its connection after its response. @returns whether a request waited */
   #endWait(): boolean {
     const waiting = this.#waiting.take();
     if (waiting === null) return false;

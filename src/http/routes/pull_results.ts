@@ -37,9 +37,7 @@ function resultOf(given: GivenResult, index: number): PullResult {
   return { delivery_id, attempt, status_code, detail: not_reached ?? '', retry_after, body };
 }
 
-/**
- * Whether a result counts. A result that nobody awaits changes nothing; the stored delivery shows why nobody awaits it.
- */
+/** Says what became of a result. A result that nobody awaits changes nothing, and the stored delivery shows why. */
 async function take(
   { store, engine, pull_transport, clock }: PullResultsContext,
   instance_id: string,

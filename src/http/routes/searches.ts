@@ -11,8 +11,8 @@ const CALLS_MAX = 40;
 /** Each call may read this many times as many rows as the call before it. Most pages are full after the first call. */
 const READS_FACTOR = 4;
 /**
- * A request reads so many rows, however long it takes. On a busy service each call waits for its turn: after few rows the
- * reader would only have to wait again, with the next request.
+ * A request reads at least this many rows, however long that takes. On a busy service each call waits for its turn.
+ * After few rows the reader would only have to wait again, with the next request.
  */
 const ROWS_MIN = 1_000;
 /** The page ends when its items have this many characters. */

@@ -71,7 +71,8 @@ const idempotencyKey = (what: string) =>
   );
 
 /**
- * Not checked: many programs and proxies add these headers by themselves, and no message may fail because of a trace.
+ * The schema does not check these headers: many programs and proxies add them by themselves, and no message may fail
+ * because of a trace.
  */
 const TRACE_HEADERS = {
   traceparent: Type.Optional(

@@ -126,7 +126,7 @@ function showCommand(): Command {
 function printPush(push: DeliveryPush, { json }: ApiOptions): void {
   if (json) return printJson(push);
   const { url, body } = push;
-  // As they are, a terminal would obey some characters of them.
+  // A terminal would obey some characters of the URL and of the body, so both are escaped.
   const command = curlOf({ ...push, url: url && new URL(url).href, body: escaped(body) });
   if (command === null) {
     const why =

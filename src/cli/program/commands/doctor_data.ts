@@ -88,7 +88,7 @@ export async function checkLastRun({ data, database_url, expire_after_ms, trust_
   return [{ check: 'last run', finding: 'warn', detail, advice }];
 }
 
-/** @returns null when the file does not say it, or a service has the file open */
+/** @returns null when the file does not say when the service last ran, or a service has the file open */
 async function lastRunOf(file: string): Promise<ClockNote | null> {
   if ((await stateOfFile(file)).state !== 'not in use') return null;
   try {
@@ -107,7 +107,7 @@ async function stateOfFile(file: string): Promise<{
   schema: number;
   /** The empty bytes of a file that is mostly empty and does not shrink by itself; otherwise null. */
   empty_bytes: number | null;
-  /** What else stands against using the file, and what to do. */
+  /** Another reason why the file cannot be used, and what to do; null when none is known. */
   fault: string | null;
 }> {
   const { size } = await stat(file).catch(() => ({ size: 0 }));

@@ -95,7 +95,7 @@ async function messageOf(
       `give either a text or --message, as in: ${typed('send standup-42 "Good morning"')}`,
     );
   }
-  // The same key must come with the same message.
+  // A send that is repeated with its key must have the same message, so the message has no time.
   if (message === undefined && idempotencyKey !== undefined) return { content: text };
   if (message === undefined) return { content: text, created_at: new Date(wallNow()).toISOString() };
   try {
