@@ -2,7 +2,7 @@ import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vite';
 
 const here = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
-/** The URL of the service during the development of the pages: `npm run dev:web`. */
+/** The URL of the service during the development of the pages: `npm run dev`. */
 const service = process.env['CONVOKE_URL'] ?? 'http://127.0.0.1:8080';
 
 export default defineConfig({

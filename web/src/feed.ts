@@ -20,7 +20,7 @@ export interface FeedEvent {
 /** `off`: nobody is signed in, or only somebody who may see no events. */
 export type FeedState = 'off' | 'connecting' | 'live' | 'broken';
 
-/** The text that the tab with the connection sends to the others. */
+/** The message that the tab with the connection sends to the other tabs. */
 interface News {
   state: FeedState;
   events: FeedEvent[];

@@ -318,7 +318,7 @@ function joined<T>(
   order?: Order<T>,
 ): Loaded<T> {
   if (fresh.cursor === null || loaded.rows === null) return fresh;
-  // The first page ended early. A row that is missing in it is gone, if it read the place of the row.
+  // The read ended early. A row that it did not find is gone only if it came to the place of that row.
   const read_to = fresh.searched_to;
   if (read_to !== null && order !== undefined) {
     const { placeOf, isRead } = order;

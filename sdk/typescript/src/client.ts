@@ -222,7 +222,7 @@ export class ConvokeClient {
     { wait_s = 30, ...input }: PullInput = {},
     options?: CallOptions,
   ): Promise<Pulled> {
-    // The service checks it too. But with NaN this request would end before the service can respond.
+    // The service checks wait_s too. But with NaN this request would end before the service can respond.
     assertNumberOption('wait_s', wait_s, 0);
     const timeout_ms = wait_s * 1000 + PULL_GRACE_MS;
     const body = { ...input, wait_s };
@@ -557,7 +557,7 @@ export class ConvokeClient {
     });
   }
 
-  /** The invites of the last 30 days, the latest first, without their links. */
+  /** The invites, the latest first, without their links. An invite stays in the list for 30 days after it expired. */
   listInvites(query: ListInvitesQuery = {}, options?: CallOptions): Promise<Page<Invite>> {
     return this.#requests.call('GET', ['invites'], { ...options, query }, 'data');
   }

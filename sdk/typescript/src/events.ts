@@ -8,7 +8,10 @@ import type { FeedEvent } from './types.ts';
 const SILENCE_MS_MAX = 40_000;
 const WAIT_FIRST_MS = 500;
 const WAIT_MS_MAX = 15_000;
-/** After a connection of this length the pauses begin anew. What cuts each connection at once must not be asked at once. */
+/**
+ * After a connection that lasted this long, the pauses begin anew. After a shorter connection they grow on, because
+ * something may cut each connection at once.
+ */
 const LASTED_MS = 5_000;
 /** The longest line of the stream. Every event is shorter. */
 const LINE_CHARS_MAX = 4 << 20;

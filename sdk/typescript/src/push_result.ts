@@ -44,7 +44,7 @@ export class ResultQueue {
   #results: HandedInResult[] = [];
   /** How many requests with results were refused in a row. */
   #refused_together = 0;
-  /** How often each result was refused when it was alone in its request. */
+  /** How often each result was refused for good when it was alone in its request. */
   readonly #refusals = new Map<string, number>();
 
   get size(): number {

@@ -255,8 +255,8 @@ export function bearer(api_key: string): string {
 }
 
 /**
- * fetch would report such a value as it reports a connection that failed, so it would be sent again and again. Its error
- * shows the value, which may be a credential.
+ * Refuses a value that cannot be in a header. fetch would report such a value like a connection that failed, so the
+ * request would be made again and again. The error of fetch also shows the value, which may be a credential.
  *
  * @throws TypeError when the value cannot be in a header
  */

@@ -2,7 +2,7 @@
  * The shapes of Convoke's API. Times are RFC 3339 UTC with milliseconds. The shapes of bodies, queries and responses
  * are generated from the server's schemas; the others are here.
  *
- * - instance: one agent runtime
+ * - instance: what a machine registers; it has a webhook address, or its machine pulls
  * - membership: the agents of one instance that take part in one meeting
  * - message: a message of a meeting, an opaque JSON object
  * - delivery: one message on its way to one instance

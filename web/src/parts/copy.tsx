@@ -8,7 +8,7 @@ const SHOWN_MS = 1500;
 
 /**
  * Copies a text. A page that was loaded over plain HTTP from another machine has no clipboard. A frame in the page of
- * another product may not use the clipboard. Such pages can only copy the selection, so this selects the text first.
+ * another product may not use the clipboard. Such pages can only copy the selection, so `copy` selects the text first.
  *
  * @param beside the element that was pressed; while it is in a dialog, nothing outside of that dialog can be selected
  */

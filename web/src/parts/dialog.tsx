@@ -67,7 +67,7 @@ export function Dialog({ title, onClose, children, is_kept: is_secret = false }:
       ref={dialog}
       class="dialog"
       aria-labelledby={heading}
-      // A browser closes a dialog at the second Escape, even when `onCancel` forbids it. So this opens it again.
+      // A browser closes a dialog at the second Escape, even when `onCancel` forbids it. So this handler reopens it.
       onClose={() => (is_kept ? dialog.current?.showModal() : onClose())}
       onCancel={mayClose}
       onKeyDown={(event) => event.key === 'Escape' && mayClose(event)}

@@ -119,7 +119,8 @@ export function typeOf(schema: Schema): string {
 }
 
 /**
- * The command that makes the call, with the examples of the document. The key is that of `CONVOKE_API_KEY`.
+ * The command that makes the call, with the examples of the document. The command takes the key from the variable
+ * CONVOKE_API_KEY.
  *
  * @param needs_key whether the service requires keys
  */

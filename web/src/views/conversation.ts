@@ -362,11 +362,11 @@ export class Conversation {
   }
 }
 
-/** Divides the changed lines into ranges. The deliveries of the lines between them are read too, so they count. */
+/** Divides the changed lines into ranges. Deliveries of the unchanged lines in a range are read too, so they count. */
 function rangesOf(lines: readonly Line[], changed: Changed): [Line, ...Line[]][] {
   const [first, ...others] = lines;
   if (first === undefined) return [];
-  // The newest lines are the ones that matter.
+  // One range for all lines: its pages begin with the newest lines, and these matter most.
   if (changed === null) return [[first, ...others]];
   const ranges: [Line, ...Line[]][] = [];
   let deliveries = 0;

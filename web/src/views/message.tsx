@@ -163,7 +163,10 @@ interface MarksProps {
   onTrace: () => void;
 }
 
-/** One mark for each instance that got the message, showing the state of the delivery. */
+/**
+ * One mark for each delivery of the message, showing its state. With more than MARKS_MAX deliveries, deliveries that
+ * succeeded are only counted.
+ */
 function Marks(props: MarksProps): JSX.Element {
   const { deliveries, names, message_id, deliveries_queued, seq, opened, onOpen, is_traced, onTrace } = props;
   if (deliveries === null) {

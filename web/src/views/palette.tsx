@@ -63,8 +63,8 @@ export function Palette({ places, onClose }: PaletteProps): JSX.Element {
     onClose();
     go(to);
   };
-  // A person may press Enter before the results for the text are there. Then the chosen result opens when they are. After
-  // the frame, this would take back an Enter that was pressed since the results were drawn.
+  // A person may press Enter before the results for the text are there. Then the chosen result opens when they are. An
+  // effect after the paint would take back an Enter that the person pressed since the results were drawn.
   useLayoutEffect(() => {
     if (is_wanted && found[at] !== undefined) open(found[at].to);
     else if (!is_searching) setWanted(false);

@@ -21,10 +21,12 @@ _open: WeakSet[Generator[Any, None, None]] = WeakSet()
 
 @atexit.register
 def _close_open() -> None:
-    """A program may end while a variable holds an iterator. After this, Python runs no daemon thread, and the end of the
-    iterator would wait for one for ever."""
+    """Closes the iterators that are still open when the program ends.
+
+    Later Python runs no daemon thread, and an iterator that is closed then would wait for its thread for ever.
+    """
     for each in list(_open):
-        # A thread of the program waits for an item of this iterator.
+        # ValueError: a thread of the program waits for an item of this iterator, so nobody can close it.
         with suppress(ValueError):
             each.close()
 

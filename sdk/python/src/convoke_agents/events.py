@@ -21,7 +21,8 @@ from convoke_agents.requests import AsyncRequests, Target
 _SILENCE_S_MAX = 40.0
 _WAIT_FIRST_S = 0.5
 _WAIT_S_MAX = 15.0
-# After a connection of this length the pauses begin anew. What cuts each connection at once must not be asked at once.
+# After a connection that lasted this long, the pauses begin anew. After a shorter connection they grow on, because
+# something may cut each connection at once.
 _LASTED_S = 5.0
 # Longer than any event.
 _LINE_CHARS_MAX = 4 << 20

@@ -267,8 +267,8 @@ class AsyncPulling:
             if hand.deadline is not None:
                 hand.deadline.cancel()
             if not hand.is_late:
-                # Under this name the service would also take back, at once and for ever again, a push at which the
-                # caller fails.
+                # Under this name the service would also take back the push at which the caller failed. It would hand
+                # out this push again at once, and the caller could fail at it for ever.
                 for delivery_id, attempt in self._unseen.pop(hand.pull_id, []):
                     self._results.add(delivery_id, attempt, not_reached_result(_ENDED))
             hand.is_late = True
@@ -295,9 +295,9 @@ class AsyncPulling:
                 self._ask("waits", min(self._room(), _PUSHES_MAX), _WAIT_S if self._is_connected else 0)
             if self._is_hand_in_due():
                 self._is_handing_in = True
-                # A push may have been on its way when the end gave up the request that waited. Under the name of that
-                # request, the service takes the push back at once. Otherwise its lane would stand still until its
-                # deadline.
+                # A push may have been on its way when the end of the iteration gave up the request that waited. Under
+                # the name of that request, the service takes the push back at once. Otherwise the lane of the push
+                # would stand still until the deadline of the push.
                 kind: _Kind = "waits" if is_ending and "waits" in self._pull_ids else "hands in"
                 unseen = self._unseen_name()
                 if kind == "hands in" and kind not in self._pull_ids and unseen is not None:

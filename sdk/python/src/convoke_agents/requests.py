@@ -359,7 +359,9 @@ def _with_type(headers: Mapping[str, str] | None, content: str | None) -> dict[s
 
 
 def _check_header(name: str, value: str) -> None:
-    """httpx would report such a value as a failure of the connection, with the value, which may be a credential.
+    """Refuses a value that cannot be in a header.
+
+    httpx would report such a value as a failure of the connection, and show the value, which may be a credential.
 
     :raises ValueError: the value cannot be in a header
     """

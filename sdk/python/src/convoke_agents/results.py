@@ -31,7 +31,7 @@ class Result(TypedDict, total=False):
 
 
 def response_result(status_code: int, body: str | None, retry_after: str | int | None) -> Result:
-    """A result as the service takes it: a text that is too long is cut, and a status that is none becomes 502."""
+    """A result as the service takes it: a text that is too long is cut, and a number that is no status becomes 502."""
     if status_code not in range(200, 600):
         return {"status_code": 502, "body": f"the status {status_code} is none of 200 to 599"}
     result: Result = {"status_code": status_code}
@@ -64,7 +64,7 @@ class ResultQueue:
         self._results: list[dict[str, Any]] = []
         # How many requests with results were refused in a row.
         self._refused_together = 0
-        # How often each result was refused when it was alone in its request.
+        # How often each result was refused for good when it was alone in its request.
         self._refusals: dict[str, int] = {}
 
     def __len__(self) -> int:

@@ -17,7 +17,7 @@ from convoke_agents.requests import ATTEMPTS_MAX, RETRY_WAIT_S_MAX, segment
 SEND_ATTEMPTS_MAX = ATTEMPTS_MAX
 # The pause before the second attempt when the server names none; it doubles from there.
 _RETRY_FIRST_S = 0.25
-#: After so many tries, each pause is RETRY_WAIT_S_MAX. A larger power of two may be too large for a float.
+# After so many tries, each pause is RETRY_WAIT_S_MAX. A larger power of two may be too large for a float.
 _DOUBLINGS_MAX = 10
 # A proxy responds 502 and 504 when it lost the node that had the request. Then it is unknown whether the message was
 # stored; the key makes sure that it is stored once.

@@ -269,7 +269,8 @@ async def _respond(push: PushInHand, agent: Agent, threads: ThreadPoolExecutor, 
     if push.test:
         push.respond()
         return
-    # The agent has a task of its own. Otherwise the end of a task that it awaits would look like the end of this one.
+    # The agent runs in a task of its own. Otherwise this task would look cancelled when the agent awaits another task
+    # that is cancelled.
     call = asyncio.ensure_future(call_agent(agent, push, threads))
     try:
         await asyncio.wait({call})
@@ -293,7 +294,7 @@ async def call_agent(agent: Callable[[Push], Any], push: Push, threads: ThreadPo
         try:
             return context.run(agent, push)
         except StopIteration as error:
-            # A future of asyncio does not take it, and the call would never end.
+            # A future of asyncio takes no StopIteration, so the call would never end.
             raise RuntimeError("the agent raised StopIteration") from error
 
     answer = await asyncio.get_running_loop().run_in_executor(threads, run)

@@ -73,7 +73,7 @@ class Push:
     attempt: int | None
     """Starts at 1; from convoke-attempt; not covered by the signature."""
     from_agent: str | None
-    """The agent that says the message; None: the sender named none. Not covered by the signature."""
+    """The agent that sent the message; None: the sender named none. Not covered by the signature."""
     in_reply_to: str | None
     """The message_id of the message that this one answers; None: the sender named none. Not covered by the signature."""
     hops: int | None
