@@ -22,6 +22,7 @@ from conftest import DEADLINE_S, Service
 
 from convoke_agents import AsyncConvokeClient, ConvokeClient, ConvokeError, RawJson, VerificationError, models
 from convoke_agents.errors import error_from_response
+from convoke_agents.json_value import parse_json
 from convoke_agents.requests import RETRY_WAIT_S_MAX, Target
 from convoke_agents.sending import retry_wait_s
 
@@ -486,6 +487,38 @@ def test_the_live_feed_goes_on_after_a_network_responded_in_place_of_convoke(mon
             pytest.raises(ConvokeError, match="unexpected_response"),
         ):
             next(client.stream_events())
+
+
+@pytest.mark.parametrize(
+    ("event", "code"),
+    [
+        ('event: end\ndata: {"code": "shutting_down"}\n\n', "shutting_down"),
+        ("event: end\ndata: {}\n\n", None),
+        ("event: message.accepted\nid: 1\ndata: <h1>\n\n", "unexpected_response"),
+    ],
+    ids=["the-service-ends-it", "it-does-not-say-why", "no-json"],
+)
+def test_the_live_feed_says_why_a_connection_ended_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch, event: str, code: str | None
+) -> None:
+    monkeypatch.setattr("convoke_agents.events._WAIT_FIRST_S", 0.0)
+    ended = (200, {"content-type": "text/event-stream"}, event)
+    said: list[str | None] = []
+
+    def say(state: str, error: ConvokeError | None) -> None:
+        if state == "reconnecting":
+            said.append(None if error is None else error.code)
+
+    with scripted(ended, feed_with(2)) as (url, _), ConvokeClient(url) as client:
+        assert next(client.stream_events(on_connection=say)).data["seq"] == 2
+    assert said == [code]
+
+
+def test_json_that_is_nested_too_deeply_is_a_value_error_also_behind_a_long_number() -> None:
+    deep = "[" * 200_000
+    for text in (deep, f"[{'1' * 5000}, {deep}"):
+        with pytest.raises(ValueError, match="nested too deeply"):
+            parse_json(text)
 
 
 @pytest.mark.parametrize(("lasted_s", "expected"), [(60.0, [1.0, 2.0, 4.0]), (0.0, [1.0, 1.0, 1.0])])

@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from convoke_agents.backoff import asked_pause_s
 from convoke_agents.errors import ConvokeError, error_from_proxy, error_from_response
@@ -72,10 +72,14 @@ async def listen(
                     async for piece in response.aiter_text():
                         for event in parser.push(piece):
                             last_event_id = event.id or last_event_id
-                            # These two events say why the connection closes. The next connection shows whether the end
-                            # is final.
-                            if event.data and event.name not in ("end", "overflow"):
-                                yield FeedEvent(event.name, parse_json(event.data), last_event_id or "")
+                            if not event.data:
+                                continue
+                            # This event says why the connection closes. The next connection shows whether the end is
+                            # final.
+                            if event.name == "end":
+                                failure = _end_of(event)
+                            elif event.name != "overflow":
+                                yield FeedEvent(event.name, _data_of(event), last_event_id or "")
             except ConvokeError as error:
                 # Before the first connection, a response that is not from Convoke means a wrong address.
                 if not (error.is_waited_out if was_connected else error.may_pass):
@@ -90,6 +94,22 @@ async def listen(
             await asyncio.sleep(max(wait_s, 0 if failure is None else asked_pause_s(failure)))
     finally:
         await requests.aclose()
+
+
+def _end_of(event: RawEvent) -> ConvokeError | None:
+    """Why the service ended the feed; None when it does not say."""
+    data: Any = _data_of(event)
+    code: str | None = cast("dict[str, Any]", data).get("code") if isinstance(data, dict) else None
+    return None if code is None else ConvokeError(code, "the service ended the live feed")
+
+
+def _data_of(event: RawEvent) -> Any:
+    """:raises ConvokeError: the data is no JSON"""
+    try:
+        return parse_json(event.data)
+    except ValueError as error:
+        text = f"the data of the event {event.name} is not JSON"
+        raise ConvokeError("unexpected_response", text) from error
 
 
 @dataclass

@@ -15,13 +15,18 @@ def parse_json(text: str) -> Any:
     :raises ValueError: it is no JSON, or nested too deeply
     """
     try:
+        return _parse(text)
+    except RecursionError as error:
+        raise ValueError("the JSON is nested too deeply") from error
+
+
+def _parse(text: str) -> Any:
+    try:
         return json.loads(text, parse_constant=_refuse)
     except json.JSONDecodeError:
         raise
     except ValueError:
         return json.loads(text, parse_int=_integer, parse_constant=_refuse)
-    except RecursionError as error:
-        raise ValueError("the JSON is nested too deeply") from error
 
 
 def _refuse(constant: str) -> Any:
