@@ -1,10 +1,10 @@
 """An agent with LangGraph: each meeting is a thread of the graph, with a memory of its own.
 
-    pip install convoke-agents langgraph langchain-openai
-    OPENAI_API_KEY=… python langgraph_agent.py anna standup-42
+    pip install ./sdk/python langgraph langchain-openai
+    OPENAI_API_KEY=… python sdk/python/examples/langgraph_agent.py anna standup-42
 
-OPENAI_BASE_URL and MODEL name another server and model. CONVOKE_URL and CONVOKE_API_KEY say where Convoke is, and which
-key the agent uses.
+These paths are those of a clone of Convoke. OPENAI_BASE_URL and MODEL name another server and model. CONVOKE_URL and
+CONVOKE_API_KEY say where Convoke is, and which key the agent uses.
 """
 
 import os

@@ -1,10 +1,10 @@
 """An agent with the OpenAI SDK: it answers people, and knows what was said in the meeting before.
 
-    pip install convoke-agents openai
-    OPENAI_API_KEY=… python openai_agent.py anna standup-42
+    pip install ./sdk/python openai
+    OPENAI_API_KEY=… python sdk/python/examples/openai_agent.py anna standup-42
 
-OPENAI_BASE_URL and MODEL name another server and model: llama.cpp, Ollama, vLLM. CONVOKE_URL and CONVOKE_API_KEY say where
-Convoke is, and which key the agent uses.
+These paths are those of a clone of Convoke. OPENAI_BASE_URL and MODEL name another server and model: llama.cpp, Ollama,
+vLLM. CONVOKE_URL and CONVOKE_API_KEY say where Convoke is, and which key the agent uses.
 """
 
 import os

@@ -1,10 +1,10 @@
 """An agent with Pydantic AI: it has a tool, and remembers each meeting.
 
-    pip install convoke-agents 'pydantic-ai-slim[openai]'
-    OPENAI_API_KEY=… python pydantic_ai_agent.py anna standup-42
+    pip install ./sdk/python 'pydantic-ai-slim[openai]'
+    OPENAI_API_KEY=… python sdk/python/examples/pydantic_ai_agent.py anna standup-42
 
-OPENAI_BASE_URL and MODEL name another server and model. CONVOKE_URL and CONVOKE_API_KEY say where Convoke is,
-and which key the agent uses.
+These paths are those of a clone of Convoke. OPENAI_BASE_URL and MODEL name another server and model. CONVOKE_URL and
+CONVOKE_API_KEY say where Convoke is, and which key the agent uses.
 """
 
 import os
