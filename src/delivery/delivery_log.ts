@@ -11,7 +11,7 @@ const SUMMARY_MS = 60_000;
 
 /**
  * The most bursts that the log tells apart. A burst is a series of deliveries in one meeting that one rule stops. It
- * ends when the rule stops none for a minute.
+ * ends when the rule has stopped no delivery for a minute.
  */
 const BURSTS_MAX = 1_000;
 
@@ -27,8 +27,8 @@ export interface DeliveryLogParts {
 
 /**
  * Each failed attempt has a line. The line is a warning, or has level debug when the instance is down after the
- * attempt. The summary counts all failed attempts. A success has a line at level debug. No line holds a
- * secret. A line holds a message only when a runtime repeats it in the reason for its failure.
+ * attempt. The summary counts all failed attempts. A success has a line at level debug. No line holds a secret. A line
+ * holds a message only when a runtime repeats it in the reason for its failure.
  */
 export class DeliveryLog {
   readonly #parts: DeliveryLogParts;

@@ -243,8 +243,8 @@ export class Engine {
    * deliveries are on disk.
    *
    * @throws Problem `idempotency_key_reused`, `not_permitted`, `invalid_fields`, `overloaded`, `shutting_down`,
-   * `storage_unavailable` for a damaged row; StoreError, with the code IN_DOUBT when the message may be stored although
-   * the call failed
+   * `storage_unavailable` for a damaged or locked row; StoreError, with the code IN_DOUBT when the message may be
+   * stored although the call failed
    */
   send(send: Send): Promise<Sent> {
     return this.#acceptor.send(send);
@@ -299,7 +299,7 @@ export class Engine {
     return this.#recipients.known(instance_id)?.isActive === true;
   }
 
-  /** A delivery was queued again by hand. */
+  /** Deliveries were queued again by hand: one delivery of a lane, or deliveries aside. */
   deliveryRetried(retried: LaneKey & { aside: boolean; delivery_id?: string }): void {
     this.#local_changes.deliveryRetried(retried);
   }

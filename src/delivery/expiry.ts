@@ -3,7 +3,9 @@ import type { Clock } from './clock.ts';
 
 /** The service believes a jump of the clock of up to this share of the setting `expire_after`. */
 const BELIEVED_SHARE = 1 / 3;
-/** Two clocks that differ by less than this agree. The time in which the database was asked is added to it. */
+/**
+ * Two clocks that differ by less than this agree. The time that the call of the database took is added to this time.
+ */
 const AGREE_MS = 1_000;
 
 /** What happens to the clock that the nodes share, for the log. */

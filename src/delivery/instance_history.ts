@@ -29,7 +29,7 @@ export class InstanceHistory {
   readonly #cluster: HistoryParts['cluster'];
   readonly #steps: StepsOfInstances;
   #gathered = new Map<string, Tally>();
-  /** The instances that were removed last, with the steady time: at most INSTANCES_MAX. */
+  /** The instances that were removed last, each with the steady time of its removal: at most INSTANCES_MAX. */
   readonly #removed = new Map<string, number>();
   #timer: Timer | null = null;
 
@@ -68,7 +68,8 @@ export class InstanceHistory {
   /** Forgets an instance, here and on the other nodes: its id may get another owner, who must not see its counts. */
   removed(instance_id: string): void {
     this.#forget(instance_id);
-    // When this gets lost, another node keeps the counts of the step that has not ended.
+    // When this broadcast gets lost, another node keeps the counts. That node shows a later owner only the counts of
+    // the step in which the id is registered again.
     this.#cluster?.broadcast(REMOVED, instance_id).catch(() => {});
   }
 

@@ -29,7 +29,7 @@ export interface LocalChangesParts {
   dispatcher: Dispatcher;
 }
 
-/** Informs delivery of the changes that the API of this node made in the store. */
+/** Tells the parts of the engine which changes the API of this node made in the store. */
 export class LocalChanges {
   readonly #parts: LocalChangesParts;
 

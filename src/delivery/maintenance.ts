@@ -22,7 +22,10 @@ export interface MaintenanceObserver {
   failed(error: unknown): void;
 }
 
-/** The deliveries that a step failed. `next` says where the next step begins; null after the last step. */
+/**
+ * The deliveries that failed in a step, because they had expired. `next` says where the next step begins; null after
+ * the last step.
+ */
 interface Expired<Place> {
   expired: EndedInLane[];
   next: Place | null;
@@ -34,7 +37,7 @@ const INTERVAL_MS = 60_000;
 /** The most lanes in one step. Steps are small, so that requests do not wait for them. */
 const LANES_PER_STEP = 500;
 const ROWS_PER_STEP = 500;
-/** A row from so far ahead has the time of a wrong clock. Clocks of nodes that work differ by less. */
+/** A row with a time this far in the future has the time of a wrong clock. Clocks that are right differ by less. */
 const FUTURE_MS = 24 * 60 * 60 * 1_000;
 /**
  * A step that removes rows ends soon after REMOVING_MS. The pause before the next step is REMOVING_PAUSE_FACTOR times
@@ -151,8 +154,8 @@ export class Maintenance {
   }
 
   /**
-   * Fails expired deliveries step by step, until all deliveries were checked. Returns how long the steps took. A step
-   * that failed deliveries is followed by a pause of the same length, in which requests have their turn.
+   * Fails expired deliveries step by step, until all deliveries were checked. Returns how long the steps took. After a
+   * step in which deliveries failed, there is a pause of the same length, so that requests need not wait long.
    */
   async #expire<Place>(
     from_place: (after: Place | null, shared_ms: number, wall_ms: number, hold: Hold) => Promise<Expired<Place>>,

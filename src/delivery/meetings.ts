@@ -14,8 +14,8 @@ export interface MeetingsParts {
   /** The settings of a meeting, or its deliveries, changed. The settings are read next. */
   onChange: (meeting_id: string) => void;
   /**
-   * The settings of meetings were read. The settings or the deliveries of these meetings may have changed. `resumed`: one
-   * of them may have been paused since the last read.
+   * The settings of meetings were read. The settings or the deliveries of these meetings may have changed. `resumed`:
+   * one of these meetings may have resumed since the last read.
    */
   onRead: (meeting_ids: ReadonlySet<string>, resumed: boolean) => void;
   /** All settings that had to be read were read. */
@@ -68,9 +68,9 @@ export class Meetings {
   /**
    * The settings of a meeting changed. Resolves when this node uses the new settings, or when the store has failed.
    *
-   * @param resumed whether the change ends a pause. The settings do not show that: between two reads, a meeting may have
-   * been paused and resumed. False for a change of another node, which does not say: this node scans the table anyway
-   * from time to time.
+   * @param resumed whether the change ends a pause. The settings do not show that: between two reads, a meeting may
+   * have been paused and resumed. False for a change by another node, because that node does not say whether a pause
+   * ended. The next scan of the table finds the deliveries aside of such a meeting.
    */
   changed(meeting_id: string, resumed: boolean): Promise<void> {
     this.#parts.onChange(meeting_id);
@@ -103,8 +103,8 @@ export class Meetings {
         return;
       }
     }
-    // In the same turn the loop found nothing to read. So a change that comes later finds no loop, and begins another
-    // one.
+    // The loop found nothing to read in this turn of the event loop. So a change that comes later finds no read in
+    // progress, and begins one.
     this.#reading = null;
     this.#parts.onCaughtUp();
   }

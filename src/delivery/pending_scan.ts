@@ -23,7 +23,7 @@ export interface Found {
   page(): void;
 }
 
-/** Makes a read until it succeeds. */
+/** Repeats a read until it succeeds. */
 type Read = <T>(page: () => Promise<T>) => Promise<T>;
 
 /**

@@ -35,7 +35,7 @@ export class TimerWheel {
     this.#slots = Array.from({ length: Math.ceil(delay_ms_max / TICK_MS) + 2 }, () => new IntrusiveList<WheelEntry>());
   }
 
-  /** Each turn ends all entries that are due, and has another number. */
+  /** The number of the latest turn of the wheel. One turn ends all entries that are due. */
   get turn(): number {
     return this.#ended;
   }
@@ -93,7 +93,8 @@ export class TimerWheel {
     // late the turn is.
     for (let entry = due.first; entry !== null; entry = due.first) {
       this.delete(entry);
-      // While this turn was late, the last slot of its round was too early for an entry with the longest delay.
+      // While this turn was late, `add` may have put an entry with a long delay into the last slot of the round, which
+      // is too early for the entry. Such an entry goes into a later slot now.
       if (entry.tick > now) this.#put(entry);
       else entry.expire();
     }

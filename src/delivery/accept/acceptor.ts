@@ -49,9 +49,9 @@ const MESSAGE_OVERHEAD_BYTES = 512;
 /** The most messages of one list in one transaction. */
 const LIST_BATCH_MAX = 100;
 /**
- * After this time no further transaction of a list begins, and the rest of the list gets 503 with Retry-After. The
- * senders of a transaction of a stalled storage get an error after 5.75 s, and our clients wait 10 s. So a client learns
- * which messages are stored.
+ * After this time no further transaction of a list begins, and the rest of the list gets 503 with Retry-After. When the
+ * storage stalls, the last transaction ends with an error after at most 5.75 s. The two times together are less than
+ * the 10 s that our clients wait. So a client learns which messages are stored.
  */
 const LIST_MS_MAX = 4_000;
 
@@ -151,8 +151,8 @@ export class Acceptor {
    * deliveries are on disk.
    *
    * @throws Problem `idempotency_key_reused`, `not_permitted`, `invalid_fields`, `overloaded`, `shutting_down`,
-   * `storage_unavailable` for a damaged or locked row; StoreError, with the code IN_DOUBT when the message may be stored although
-   * the call failed
+   * `storage_unavailable` for a damaged or locked row; StoreError, with the code IN_DOUBT when the message may be
+   * stored although the call failed
    */
   send(send: Send): Promise<Sent> {
     return this.#send(send, false);

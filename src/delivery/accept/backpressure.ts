@@ -70,7 +70,7 @@ export class Backpressure {
 
   /**
    * The caller is storing messages that will have about this many deliveries, and these deliveries count as waiting.
-   * When the messages are stored, the caller calls this again with the same number, but negative.
+   * When the messages are stored, the caller calls this method again with the same number, but negative.
    */
   expect(deliveries: number): void {
     this.#expected += deliveries;
@@ -92,8 +92,8 @@ export class Backpressure {
   }
 
   /**
-   * Whether acceptance should wait. Before acceptance waits, this drops from memory the deliveries of instances that do
-   * not move, because senders should not wait for these instances.
+   * Whether acceptance should wait. Before acceptance waits, this method drops from memory the deliveries of instances
+   * that do not move, because senders should not wait for these instances.
    */
   isBehind(): boolean {
     const { is_draining, isHeld } = this.#dispatcher;

@@ -16,7 +16,8 @@ import { type HeadReadParts, readForHead } from './head_read.ts';
  */
 const ROWS_MAX = 2_000;
 /**
- * How long a read stays valid for a head that waited while its machine was away. Newer messages may arrive after that.
+ * How long a read stays valid for a head that waited while its machine was away. Newer messages may arrive after the
+ * read.
  */
 const FRESH_MS = 1_000;
 

@@ -147,7 +147,8 @@ export class Dispatcher {
     }
     const { isCurrent, reading } = recipient.registration;
     if (!isCurrent && recipient.in_hand > 0) {
-      // Attempts that may take long end when the row says that the instance moved, or when it was deleted.
+      // Long attempts end when the row says that the instance has another URL or transport, or when the instance was
+      // deleted.
       this.#steps.registrations.load(recipient);
     } else if (recipient.ready.length > 0) {
       if (!isCurrent) {
@@ -201,7 +202,7 @@ export class Dispatcher {
 
   /**
    * Holds a lane: no attempt on its deliveries starts before its head is due. When the head expires sooner, the lane
-   * continues then: the head fails, and the next delivery has its turn.
+   * continues then: the head fails, and the next delivery follows.
    *
    * @param due_at when the next attempt on the head is due
    */
@@ -215,9 +216,9 @@ export class Dispatcher {
   }
 
   /**
-   * Drops the deliveries that a lane has in memory, because the table may have changed; they are read again. The lane is
-   * no longer held, because the head for which it was held may have ended. If it has not, the step that reads it again
-   * holds the lane again.
+   * Drops the deliveries that a lane has in memory, because the table may have changed; they are read again. The lane
+   * is no longer held, because the head for which it was held may have ended. If the head has not ended, a step after
+   * the read holds the lane again.
    */
   invalidateLane(recipient: Recipient, lane: Lane): void {
     this.#memory.invalidate(lane);
@@ -352,7 +353,8 @@ export class Dispatcher {
    */
   #judge(recipient: Recipient, lane: Lane, head: LaneDelivery): SuppressReason | 'reading' | null {
     if (lane.aside) return null;
-    // When a receiver has seen the push of a delivery, no rule cancels the delivery any more.
+    // When an attempt has reached a receiver, the receiver may have seen the push. Then no rule cancels the delivery
+    // any more.
     if (recipient.registration.target?.has_rules === true && head.answered_badly === 0) {
       const verdict = this.#catch_up.judge(recipient, lane, head);
       if (verdict === 'unknown') {

@@ -34,7 +34,7 @@ interface Window {
   recipient_no: number;
   pair_limit: number;
   pair_window_s: number;
-  /** The last delivery that was judged. */
+  /** The seq of the last delivery that was judged. */
   last_seq: number;
   /** By pair: the times at which the delivered messages were accepted, the newest last. */
   pairs: Map<string, number[]>;

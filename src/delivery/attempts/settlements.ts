@@ -22,7 +22,7 @@ const INSTANCES_MAX = 500;
  */
 const SUCCESS_LINGER_MS = 1_000;
 const RETRY_MS = 500;
-/** How often results are tried again whose rows another session of the database has locked. */
+/** How often the node tries again to write results whose rows another session of the database has locked. */
 const LOCKED_AGAIN_MS = 500;
 
 const rowsLocked = (): StoreError =>
@@ -44,7 +44,9 @@ export class Settlements {
   #instances = new Set<Recipient>();
   /** Instances whose only change is the time of their last success. */
   readonly #succeeded = new Set<Recipient>();
-  /** What the last batch could not write, because its rows were locked. Each batch tries it again, in the same order. */
+  /**
+   * What the last batch could not write, because its rows were locked. Each batch tries it again, in the same order.
+   */
   #locked: { deliveries: DeliverySettlement[]; instances: Set<Recipient>; instance_ids: Set<string> } = nothingLocked();
   #writing: Promise<void> | null = null;
   #writing_count = 0;

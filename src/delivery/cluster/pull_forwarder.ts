@@ -23,8 +23,8 @@ const ADDRESSES_MS = 1_000;
 /** How long a node uses one stamp. A stamp is a signed time, and marks the pulls that the node forwards. */
 const STAMP_MS = 10_000;
 /**
- * How much earlier or later than this node's clock the time in a stamp may be. It differs because the stamp has some
- * age, and because the clocks of two nodes differ.
+ * How much earlier or later than this node's clock the time in a stamp may be. The two times differ because the stamp
+ * has some age, and because the clocks of two nodes differ.
  */
 const CLOCKS_APART_MS = 60_000;
 /** How many genuine stamps a node remembers at most. Each node makes six stamps a minute. */
@@ -92,8 +92,8 @@ export class PullForwarder {
 
   /**
    * @param onRequest called with a function that cancels the request; the caller calls it when the client has gone
-   * @returns the response; null when no node holds the partition of the instance, or when the node that holds it did
-   * not respond
+   * @returns the response; null when no node holds the partition of the instance, when the node that holds it did not
+   * respond, or when this node stops
    */
   async forward(pull: ForwardedPull, onRequest: (cancel: () => void) => void): Promise<IncomingMessage | null> {
     const partition_no = partitionOf(pull.instance_id);

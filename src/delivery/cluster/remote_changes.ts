@@ -197,8 +197,9 @@ export class RemoteChanges implements PartitionsListener {
     const { timers, clock, transport } = this.#parts;
     const { partition_no } = partition;
     timers.schedule(clock.now() + PARTING_MS, () => {
-      // This node may take a partition with the same number again, but no attempt of that partition starts while these
-      // are in flight. So the number alone selects the attempts to end: their instances may no longer be in memory.
+      // Selects the attempts to end by the number of the partition, because their instances may no longer be in memory.
+      // This node may take a partition with the same number again, but starts no attempt of the new partition while
+      // attempts of the old one are in flight.
       if (partition.in_flight > 0) transport.handOver((instance_id) => partitionOf(instance_id) === partition_no);
     });
   }

@@ -68,8 +68,7 @@ export class Enqueuer {
       const may_be_done = contiguous_from !== null && lane.newest_seq === 0 && !is_known;
       const has_gap = is_after_gap && lane.newest_seq < seq - 1;
       if (has_gap || may_be_done) this.#memory.spillTail(lane);
-      // The delivery may have been cancelled while the response of the store was on its way. Then its row is read
-      // first.
+      // If the delivery may have been cancelled while the response of the store was on its way, its row is read first.
       let only_on_disk = requested_at < recipient.invalidated_at || staysOnDisk(recipient, lane);
       const is_long = !only_on_disk && this.#isLong(recipient, lane, now);
       if (is_long) {

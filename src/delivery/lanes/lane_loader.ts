@@ -124,9 +124,9 @@ export class LaneLoader {
   }
 
   /**
-   * Called when all results of a lane are on disk, before its rows are read. In a cluster, a broadcast may have made
-   * this node read rows whose results were not on disk yet. So the tail is on disk only: the page that is read now has
-   * what is pending.
+   * Called when all results of a lane are on disk, before its rows are read. In a cluster, the tail may have deliveries
+   * that have ended: a late broadcast made this node read their rows again, before their results were on disk. So this
+   * method drops the tail. The page that is read next has every delivery that is still pending.
    */
   #forgetTail(lane: Lane, backlog: Backlog): void {
     const { contiguous_from, tail_length } = lane;
@@ -136,8 +136,8 @@ export class LaneLoader {
   }
 
   #take(lane: Lane, backlog: Backlog, rows: QueuedDelivery[], may_be_last: boolean): void {
-    // The page knows more than the tail: the table has deliveries behind it. Other nodes stored them, and this node has
-    // not received their broadcasts.
+    // The page knows more than the tail: the table has deliveries behind the tail. Other nodes stored them, and this
+    // node has not received their broadcasts.
     const is_tail_stale = lane.tail_length > 0 && rows.some(({ seq }) => seq > backlog.tail_to);
     if (is_tail_stale) this.#memory.spillTail(lane);
     const is_last = may_be_last && !is_tail_stale;

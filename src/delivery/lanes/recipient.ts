@@ -72,8 +72,8 @@ export class Recipient {
    */
   moved_at = 0;
   /**
-   * When the machine came back, or when this node took the partition of the instance, on the steady clock. Messages that
-   * were accepted earlier count as messages that waited while the machine was away.
+   * When the machine came back, or when this node took the partition of the instance, on the steady clock. Messages
+   * that were accepted earlier count as messages that waited while the machine was away.
    */
   returned_at: number;
   #is_backing_off = false;

@@ -29,7 +29,7 @@ export class Registration {
   health_dirty = false;
   /** The `updated_at` of the registration to which the receiver responded 410; null when the receiver did not. */
   gone_as_of: number | null = null;
-  /** Rises with each invalidation, and with a 410. A row that was requested before it last rose is out of date. */
+  /** Rises with each invalidation, and with a 410. A row that was requested before the last rise is out of date. */
   version = 0;
   /**
    * True when another node may have reset the back-off, or a change that may or may not be stored. The row shows

@@ -86,7 +86,7 @@ async function askOnce(parts: AskParts, asked: Asked): Promise<RuntimeAnswer | n
     // A body that did not arrive whole cannot be read.
     if (result.outcome === 'broken_response' || result.outcome === 'timeout') return end;
     const meaning = meaningOf(parts, response, asked);
-    // As for a response that did not arrive whole: the agent already has the message.
+    // Asks again, as after a response that did not arrive whole, because the agent already has the message.
     if (if_late !== null && meaning.kind === 'failed' && meaning.outcome === 'broken_response') {
       if (await pause(pause_ms)) continue;
       return { ...end, ...taken(withReason(if_late, meaning.detail), asked, kept) };

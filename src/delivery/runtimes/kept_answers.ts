@@ -2,7 +2,10 @@
 export const ANSWERS_CHARS_MAX = 4 << 20;
 /** The most characters of the answers of all pushes that still ask their agents. */
 const ALL_ANSWERS_CHARS_MAX = 64 << 20;
-/** No more agents are asked from here on: the rest of the room is for the answers of agents that run already. */
+/**
+ * When the answers have this many characters, no more agents are asked: the rest of the room is for the answers of
+ * agents that run already.
+ */
 const ASKING_CHARS_MAX = ALL_ANSWERS_CHARS_MAX / 2;
 
 /** The memory for answers. A push keeps its answers until all agents of the instance have answered. */

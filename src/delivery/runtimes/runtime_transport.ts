@@ -194,7 +194,7 @@ export class RuntimeTransport implements Transport {
     return result === null ? null : exchangedOf(result);
   }
 
-  /** Waits, but not for an attempt that is given up. */
+  /** Waits, until the time is over or the attempt is given up. */
   async #pause(ms: number, running: RuntimeAttempt): Promise<void> {
     if (running.is_given_up) return;
     const { promise, resolve } = Promise.withResolvers<void>();

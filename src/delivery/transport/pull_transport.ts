@@ -22,8 +22,8 @@ import type { Push, PushResult, Transport, Way } from './transport.ts';
 /** The longest deadline for a result. */
 const DEADLINE_MS_MAX = 600_000;
 /**
- * How long a pull without a wait stays open at most, while the engine reads deliveries that may be for it. When the
- * machine pulled last, these deliveries may have been on disk only.
+ * How long a pull without a wait stays open at most, while the engine reads deliveries of its instance. Between two
+ * pulls of the machine, these deliveries may be on disk only.
  */
 const READ_MS_MAX = 1_000;
 /** The longest pause between two pulls of a machine that still counts as connected. */
@@ -205,7 +205,7 @@ export class PullTransport implements Transport {
     if (known.owner.key_id !== owner_key_id) {
       this.#room.leave(known.owner, instance_id);
       known.owner = this.#room.enter(owner_key_id);
-      // The machine of the earlier owner can no longer report results, and would hold up its meetings.
+      // The machine of the earlier owner cannot report results any more, so its pushes would hold up their lanes.
       this.#giveBack(known.in_hand.filter(({ owner }) => owner !== known.owner));
     }
     this.#wheel.delete(known);
@@ -247,7 +247,7 @@ export class PullTransport implements Transport {
 
   #handOut(pull: WaitingPull, push: Push, ack_timeout_ms: number, resolve: (result: PushResult | null) => void): void {
     const { instance } = pull;
-    // The same delivery: in hand as one aside, and in its lane again because the store went back.
+    // The delivery may be in hand already, as one aside: after the database went back, it is in its lane again too.
     const earlier = instance.awaited(deliveryIdOf(push));
     if (earlier !== null) this.#settle(earlier, null);
     const times = { started_at: this.#clock.now(), deadline_at: this.#clock.wall() + ack_timeout_ms, ack_timeout_ms };

@@ -261,9 +261,9 @@ export class PullingInstance extends WheelEntry {
   }
 
   /**
-   * A response with this push was lost. Something on the way, such as a filter, may cut every response with it. So this
-   * counts as a push that was not handed out, but only a few times. A push whose result is no longer awaited does not
-   * count: the machine has asked again, which counted this loss, or has reported the result.
+   * A response with this push was lost. Something on the way, such as a filter, may cut every response with this push.
+   * So a lost push counts as not handed out, but only LOSSES_MAX - 1 times. A push whose result is no longer awaited
+   * does not count: the machine has asked again, which counted this loss, or has reported the result.
    *
    * @returns whether the attempt is over
    */
@@ -286,8 +286,9 @@ export class PullingInstance extends WheelEntry {
   }
 
   /**
-   * Whether a timeout is news of the instance. When a machine dies with pushes in hand, its successor may work long before
-   * their deadline, which they often have in common.
+   * Whether the timeout of a push says something new about the instance. When a machine dies with pushes in hand, its
+   * successor may work long before the deadline of these pushes. Pushes whose time is up in the same turn of the wheel
+   * count once.
    */
   isNews({ started_at }: AwaitedResult, turn: number): boolean {
     if (started_at < this.#succeeded_at || turn === this.#timed_out_in) return false;
@@ -295,7 +296,10 @@ export class PullingInstance extends WheelEntry {
     return true;
   }
 
-  /** Whether a push gets a response of its own, because a response with it was lost: so others are not lost with it. */
+  /**
+   * Whether a push gets a response of its own, because a response with it was lost: no other push should be lost with
+   * it.
+   */
   goesAlone(push: Push): boolean {
     return this.#losses?.has(deliveryIdOf(push)) === true;
   }

@@ -18,9 +18,9 @@ import {
 import type { Push, PushResult, Stage, StageReport } from './transport.ts';
 
 /**
- * How long after the request a cut of a kept connection means that the receiver closed it as unused. Such a cut comes
- * within a round trip. A later cut comes while an agent thinks, for example from a proxy after 60 s: a push that is made
- * again then would run the agent twice.
+ * When a kept connection breaks within this time after the request, the receiver has closed the connection as unused:
+ * such a break comes within a round trip. A later break comes while an agent thinks, for example from a proxy after 60
+ * s. If the push were made again then, the agent would run twice.
  */
 const CLOSED_UNUSED_MS = 1_000;
 

@@ -92,7 +92,7 @@ export interface Transport {
   registrationChanged?(instance_id: string | null): void;
   /**
    * Closes the connections kept for an instance (its URL changed, or it was deleted), and ends its attempts that may
-   * take long. They would use up its concurrency, and their replies do not count any more.
+   * take long. These attempts would use up the concurrency of the instance, and their replies do not count any more.
    */
   forget(instance_id: string): void;
   /** Ends attempts that may take long, because the instances for which `isTaken` is true are reached elsewhere now. */

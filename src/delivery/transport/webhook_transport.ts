@@ -36,8 +36,8 @@ export interface WebhookTransportOptions {
 export interface WebhookTransport extends Transport {
   push(push: Push): Promise<PushResult>;
   /**
-   * Makes a push with a deadline of its own. Null: another node takes over, and the attempt counts as not made; or the
-   * signal ended it.
+   * Makes a push with a deadline of its own. Null: the attempt counts as not made, because another node takes over, the
+   * service stops, or the signal ended the push.
    */
   pushFor(push: Push, timeout_ms: number, signal?: AbortSignal): Promise<PushResult | null>;
   counts(): { pushes: number; connections: number; idle_connections: number; instances: number };
