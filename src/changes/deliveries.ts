@@ -46,7 +46,7 @@ export class DeliveryChanges {
     const retrying = deliveries.retry(delivery_id, now, expiry.endOfNew(), author.owner_scope);
     const retried = await orReadAgain(retrying, () => void this.#mayBeQueued(delivery_id));
     if (retried === null) return null;
-    // Comes before the read, because the read may fail, and only this call makes the engine read the delivery.
+    // This call comes before the read of the row. If the read fails, nothing else makes the engine read the delivery.
     engine.deliveryRetried({ ...retried, delivery_id });
     const row = await store.deliveries.get(delivery_id, now);
     const { instance_id, meeting_id } = retried;

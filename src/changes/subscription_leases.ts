@@ -6,8 +6,8 @@ import type { Author } from './author.ts';
 import type { InstanceChanges } from './instances.ts';
 
 /**
- * What uses a key ends within a second of the key, so a lease does too. When a key expires, only this timer calls
- * `look`. One look reads an index that has only the leases.
+ * When a key ends, everything that uses the key ends within a second. So the leases of its subscriptions end then too.
+ * When a key expires, only this timer calls `look`. One look reads an index that has only the leases.
  */
 const LOOK_EVERY_MS = 500;
 /**

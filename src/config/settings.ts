@@ -221,7 +221,10 @@ export function variableOf(name: SettingName): string {
   return `CONVOKE_${name.toUpperCase()}`;
 }
 
-/** `CONVOKE_ENCRYPTION_KEY_FILE` for encryption_key: names the file that holds the secret. Only secrets have one. */
+/**
+ * `CONVOKE_ENCRYPTION_KEY_FILE` for encryption_key: names the file that holds the secret. Only a secret has such a
+ * variable.
+ */
 export function fileVariableOf(name: SettingName): string {
   return `${variableOf(name)}_FILE`;
 }

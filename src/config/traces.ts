@@ -6,7 +6,7 @@
 
 /**
  * Which traces are recorded. With `is_parent_based`, a trace that a sender began is recorded if the sender records it.
- * Without it, `ratio` decides about such a trace too.
+ * Without `is_parent_based`, `ratio` decides about such a trace too.
  */
 export interface Sampling {
   is_parent_based: boolean;

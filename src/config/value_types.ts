@@ -57,7 +57,10 @@ export function line(expects: string): ValueType<string> {
   };
 }
 
-/** An address or a name of a machine, without a port. A URL would count as a machine that others can reach. */
+/**
+ * An address or a name of a machine, without a port. Refuses a URL, which would count as a machine that others can
+ * reach.
+ */
 export function host(): ValueType<string> {
   return {
     expects: 'an address or a host name, without a port',

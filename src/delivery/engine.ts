@@ -1,5 +1,5 @@
 /**
- * The life of a delivery, from the committed row to the acknowledged webhook. This file only puts its parts together:
+ * The life of a delivery, from the committed row to the acknowledged webhook. This file only joins the parts:
  *
  * accept/:      messages that arrive together are stored in one transaction; they wait while dispatch is behind.
  * lanes/:       the deliveries of each instance, meeting by meeting, in memory and on disk.

@@ -1,4 +1,3 @@
-/** The events of deliveries, for logs, metrics and the feed. */
 import type { DeliveryReason } from '../domain/delivery.ts';
 import type { InstanceHealth } from '../domain/instance.ts';
 import type { CatchUpReason } from '../domain/catch_up.ts';

@@ -1,7 +1,8 @@
 /**
  * Who may do what. The functions here check what needs no read of rows: the scopes of a key, and whether a meeting or
- * an instance_id is within its limits. The store applies the limits to rows of instances and deliveries: its calls get
- * them. Calls about one meeting do not, so a route checks the meeting here first.
+ * an instance_id is within its limits. The store applies the limits to rows of instances and deliveries, because these
+ * calls of the store take the limits as conditions. The calls about one meeting take no limits, so a route checks the
+ * meeting here first.
  */
 import type { ApiKey, Scope } from './api_key.ts';
 import { Problem } from './problem.ts';

@@ -18,8 +18,8 @@ export type EgressMode = 'local' | 'lan' | 'public';
 export interface EgressPolicy {
   mode: EgressMode;
   /**
-   * Ranges that pushes may reach in every mode. An address in the list NEVER is an exception: a range that contains the
-   * address does not open it, but only an entry for this one address.
+   * Ranges that pushes may reach in every mode. An address in the list NEVER is an exception: only an entry for exactly
+   * this address opens it, and no wider range does.
    */
   allow: readonly Cidr[];
   /** Whether pushes may use http:// in the mode `public` too. */

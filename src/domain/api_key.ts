@@ -94,7 +94,8 @@ export function validDigests({ digest, earlier_tokens }: ApiKey, wall_ms: number
 }
 
 /**
- * When a token of a key ends, as far as that is known: Infinity for never, `wall_ms` for a token that does not work now.
+ * When a token of a key ends, as far as that is known: Infinity for never, `wall_ms` for a token that does not work
+ * now.
  */
 export function tokenEnd(key: ApiKey, token_digest: string | null, wall_ms: number): number {
   if (!isActive(key, wall_ms)) return wall_ms;

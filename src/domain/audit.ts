@@ -54,7 +54,10 @@ export interface AuditSubject {
    * when the request had no valid key.
    */
   principal: string;
-  /** Null for a command that opens the data file itself. */
+  /**
+   * Null when the service itself made the change, or a command that opens the data file itself; also when the address
+   * is not known.
+   */
   address: string | null;
   action: AuditAction;
   target_kind: AuditTarget;

@@ -11,10 +11,10 @@ const NETWORK_BYTES = 8;
 const HOPS_MAX = 32;
 
 /**
- * The address of the client. If the other end of the connection is not a trusted proxy, its address counts. Otherwise
- * the function reads X-Forwarded-For from its end, until it finds an address that is not a trusted proxy. The client
- * could have written everything before that address. If the function finds no such address, or cannot read the next
- * one, the address that it read last counts.
+ * The address of the client. If the other end of the connection is not a trusted proxy, the address of that end counts.
+ * Otherwise the function reads X-Forwarded-For from its end, until it finds an address that is not a trusted proxy. The
+ * client could have written everything before that address. If the function finds no such address, or cannot read the
+ * next one, the address that it read last counts.
  */
 export function clientAddress(
   connected: string | undefined,

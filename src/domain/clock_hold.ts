@@ -12,7 +12,10 @@ export const NO_HOLD: Hold = { held_ms: 0, held_since: 0, held_up_to: null };
 
 /** What a running service notes from time to time, for its next start. */
 export interface ClockNote extends Hold {
-  /** Until when the service ran, on the steady clock without the jump that is held. */
+  /**
+   * Until when the service ran, on the clock that the nodes share (see delivery/expiry.ts), without the jump that is
+   * held.
+   */
   ran_until: number;
 }
 

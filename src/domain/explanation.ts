@@ -79,7 +79,10 @@ interface Before {
   hops: number;
   /** Whether the message is still in its lane. Then the guard judges it before the message to explain. */
   is_unjudged: boolean;
-  /** Whether the message is still in its lane and no receiver has seen it. Then the rules may cancel the message. */
+  /**
+   * Whether the message is still in its lane and no attempt has reached a receiver. Then the rules may cancel the
+   * message.
+   */
   may_be_left_out: boolean;
 }
 

@@ -110,7 +110,7 @@ export type FeedEvent = { [Name in FeedEventName]: { name: Name; data: FeedData[
 
 /**
  * The meeting and the instances that an event is about. `of_an_instance`: a listener sees the event if it asked for the
- * events of a single instance, whichever that is, and may see the meeting. No other listener does.
+ * events of a single instance, whichever that is, and may see the meeting. No other listener sees it.
  */
 export interface About {
   kind: 'message' | 'delivery' | 'instance' | 'of_an_instance' | 'everybody';

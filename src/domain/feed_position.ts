@@ -130,8 +130,8 @@ export class FeedPosition {
     const [, memory = '', number = '', message = '', at = '', near = ''] = match;
     const position = new FeedPosition(message === '' ? null : MESSAGE_PREFIX + message, parseInt(at, RADIX));
     if (near === CROWDED) position.#crowded_until = position.#at;
-    // The text does not say when these attempts ended. So this takes the latest possible time for all of them: the end
-    // of the millisecond `at`.
+    // The text does not say when these attempts ended. So `parse` takes the latest possible time for all of them: the
+    // end of the millisecond `at`.
     else if (near !== '') position.#near = near.split('-').map((name) => ({ name, end: position.#at + 1 }));
     position.#write();
     return { memory, number: parseInt(number, RADIX), position };

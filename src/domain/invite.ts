@@ -15,8 +15,8 @@ export interface Invite {
    */
   created_by: string | null;
   /**
-   * Digest of the token of that key with which the invite was made: the invite ends with this token. Null without a key.
-   * Also null when the invite was made before this was stored.
+   * Digest of the token of that key with which the invite was made: the invite ends with this token. Null without a
+   * key. Also null when an earlier version, which did not store the digest, made the invite.
    */
   token_digest: string | null;
   /** The instance that the machine registers. */

@@ -23,7 +23,7 @@ export interface Reply {
 /** A reply, or why it cannot be sent, in words for the person who runs the receiver. */
 export type ReadReply = { kind: 'reply'; reply: Reply } | { kind: 'refused'; why: string };
 
-/** A reply in a response, and its position there: 0 is the first. What is no reply takes a position too. */
+/** A reply in a response, and its position there: 0 is the first. An item that is no reply counts too. */
 type ReplyInResponse = ReadReply & { position: number };
 
 /** The facts by which a reply is judged. */
@@ -40,8 +40,8 @@ const REPLY_FIELDS = ['message', 'from_agent', 'target_agents'];
  * `{"message": {…}, "from_agent"?, "target_agents"?}`. Other fields of the body are ignored, because they belong to the
  * receiver. A body that is not a JSON object, or has no reply in it, is an ordinary response.
  *
- * @returns the replies in the order of the response: at most REPLIES_MAX or one for each agent, and one refusal that
- * says how many were left out
+ * @returns the replies in the order of the response: at most REPLIES_MAX, or one for each agent if that is more; and
+ * one refusal that says how many were left out
  */
 export function repliesIn(body: string, terms: ReplyTerms): ReplyInResponse[] {
   // Most responses are empty, or a single word.

@@ -32,7 +32,7 @@ const MESSAGES = 'messages';
  */
 const READ_APART: ReadonlySet<string> = new Set([MESSAGE, MESSAGES]);
 
-/** The field whose value has a message of its own, which the check leaves out too: a later reply. */
+/** The field of a later reply. Its value has a message too, and the check also leaves out this message. */
 const REPLY = 'reply';
 
 /** The place of a value in the body, in bytes. */

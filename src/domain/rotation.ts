@@ -1,6 +1,8 @@
 import { Problem } from './problem.ts';
 
-/** A value that a rotation replaced, the digest of a token or a webhook secret, and until when it holds all the same. */
+/**
+ * A value that a rotation replaced: the digest of a token, or a webhook secret. The value still holds before `until`.
+ */
 export interface Earlier {
   value: string;
   until: number;

@@ -1,7 +1,7 @@
 /**
- * The forms that a text can have in a message, in lower case (ASCII only). A message is kept as its sender wrote it, and
- * each library for JSON escapes other characters. The text itself is also a form: it finds parts of the JSON, such as
- * `"status":"red"`.
+ * The forms that a text can have in a message, in lower case (ASCII only). A message is kept as its sender wrote it,
+ * and libraries for JSON differ in the characters that they escape. The text itself is also a form: it finds parts of
+ * the JSON, such as `"status":"red"`.
  */
 export function formsOf(text: string): string[] {
   const json = inJson(text);
@@ -26,7 +26,10 @@ export function formsOf(text: string): string[] {
   return [...new Set(forms.map(lowerCase))];
 }
 
-/** Turns the ASCII letters into lower case, and no others. The searches of the store do the same to what they search. */
+/**
+ * Turns the ASCII letters into lower case, and no others. The searches of the store do the same to the texts in the
+ * rows.
+ */
 export function lowerCase(text: string): string {
   return text.replaceAll(/[A-Z]/g, (letter) => letter.toLowerCase());
 }

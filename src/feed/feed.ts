@@ -28,7 +28,10 @@ const HEARTBEAT_MS = 15_000;
  * How long the memory stays after the last listener has left: the listener may have lost its connection, and return.
  */
 const MEMORY_KEPT_MS = 120_000;
-/** Events that a replay has read from the store are published within this time. A listener skips them. */
+/**
+ * An event that a replay has read from the store may also be published live, but only within this time. The listener
+ * skips the live event.
+ */
 const SKIPPED_MS = 10_000;
 /** How long after a stop the connection of a listener that does not read stays open. */
 const LAST_WORD_MS = 250;
@@ -197,8 +200,8 @@ export class Feed {
     // which messages were published before it, and a replay could leave some out.
     if (parsed === null || this.#relay !== null) return nothing;
     const { store, clock, written } = this.#parts;
-    // Somebody has set the wall clock back. Attempts since then have ended before the place, by their times, and a replay
-    // would take them for published.
+    // Somebody has set the wall clock back. Attempts since then have ended before the place, by their times, and a
+    // replay would take them for published.
     if (clock.wall() < parsed.position.at) return nothing;
     await written();
     const replay = await replayOf(store, parsed.position, viewer, clock.now());

@@ -128,7 +128,7 @@ export class FeedMemory {
     let next = from;
     while (next <= this.last && text.length < CHUNK_CHARS) {
       const event = this.get(next++);
-      // Such an event is only for listeners that asked for one instance.
+      // An event of the kind `of_an_instance` is only for listeners that asked for one instance.
       if (event !== undefined && event.about.kind !== 'of_an_instance') text += event.text;
     }
     const chunk = { bytes: Buffer.from(text), next };

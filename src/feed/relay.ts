@@ -19,15 +19,15 @@ const ASKING = 'feed.ask';
 const EVENTS = 'feed.events';
 const LOST = 'lost';
 const BEGUN = 'feed.begun';
-/** A node that does not know who listens asks for it. */
+/** A node asks the other nodes whether they have listeners. */
 const SEEKING = 'feed.seek';
 
 const ASK_EVERY_MS = 5_000;
 const ASKED_FOR_MS = 15_000;
 const LINGER_MS = 50;
 /**
- * The other nodes begin with their events when somebody begins to listen here. For this long that is not taken for a
- * loss.
+ * The other nodes begin to broadcast their events when somebody begins to listen here. During this time, such a
+ * beginning does not count as a loss.
  */
 const BEGINNING_MS = 1_000;
 /** The most bytes of events that wait to be broadcast. Further events are lost. */
@@ -81,7 +81,7 @@ export class FeedRelay {
 
   /** Lets the other nodes ask at once, because their requests may not have reached this node. */
   seekListeners(): void {
-    // When this gets lost, the next request comes within 5 s.
+    // When this broadcast gets lost, the next request comes within 5 s.
     this.#broadcast(SEEKING, '').catch(() => {});
   }
 

@@ -102,7 +102,10 @@ export class FeedView {
     return this.#is_stale;
   }
 
-  /** Loads the view of a listener that has seen a gap. False when that is in progress, or fails. */
+  /**
+   * Loads the view of a listener that has seen a gap. Returns false when a refresh is in progress, or when this one
+   * fails.
+   */
   async refresh(memory: Pick<FeedMemory, 'removalOf' | 'last'>): Promise<boolean> {
     if (this.#is_refreshing) return false;
     this.#is_refreshing = true;
@@ -172,7 +175,7 @@ export class FeedView {
       const is_ours = owner_key_id === owner_scope.key_id && (owner_scope.instance_id ?? instance_id) === instance_id;
       if (is_ours) this.#owned.set(instance_id, created_at);
       else {
-        // With another time of registration, it is another instance: that of the listener was deleted.
+        // When the times of registration differ, this is another instance: the instance of the listener was deleted.
         has_lost ||= this.#owned.get(instance_id) === created_at;
         this.#owned.delete(instance_id);
       }
@@ -194,12 +197,12 @@ export class FeedView {
   }
 
   /**
-   * Call it when instances were removed: the next instance with the same id may be of somebody else. It is read again,
-   * because it may have joined already: events of several nodes come in any order.
+   * Call it when instances were removed: the next instance with the same id may be of somebody else. The view reads
+   * this next instance, because it may have joined already: events of several nodes come in any order.
    */
   #forgetMembers(instance_ids: readonly string[], number: number): void {
     for (const instance_id of instance_ids) {
-      // Then `load` has read the next instance.
+      // `load` has already read the next instance.
       if (number <= (this.#removals.get(instance_id) ?? 0)) continue;
       if (this.#in_meetings.delete(instance_id)) this.#to_read.add(instance_id);
     }
@@ -222,7 +225,7 @@ export class FeedView {
       this.#to_read.delete(instance_id);
       try {
         const row = await this.#store.instances.get(instance_id, visibility);
-        // Something happened to the instance meanwhile, and the row may be from before it.
+        // The instance changed again meanwhile, and the row may be from before that change.
         if (this.#to_read.has(instance_id)) continue;
         if (row === null) this.#in_meetings.delete(instance_id);
         else this.#in_meetings.set(instance_id, row.created_at);

@@ -165,8 +165,8 @@ export class Dispatcher {
     const target = recipient.registration.target as Target;
     if (this.#transport.canPush(recipient.instance_id, target)) {
       if (target.transport === 'pull') recipient.pulls(now);
-      // A webhook waits only for room for another long attempt. It was busy and not away, so `returned_at` does not
-      // change.
+      // A webhook waits only for room for another long attempt. The receiver was busy and not away, so `returned_at`
+      // does not change.
       else recipient.waits_since = null;
       return true;
     }

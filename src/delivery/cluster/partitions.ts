@@ -326,7 +326,7 @@ export class Partitions {
     void this.#cluster?.broadcast(TOPIC, '').catch(() => {});
   }
 
-  // ── giving back ───────────────────────────────────────────────────────────────────────────────────────────────────
+  // ── releases ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
   /**
    * Releases the partitions beyond this node's share. Picks the partitions with the highest numbers, so that the same

@@ -83,7 +83,7 @@ export const openai: Runtime = {
   readProbe,
 };
 
-/** The address may be that of the completions itself, with a query too: `…/chat/completions?api-version=…`. */
+/** The stored address may already have the path of the completions, and a query: `…/chat/completions?api-version=…`. */
 function urlOf(base_url: string): string {
   return new URL(base_url).pathname.endsWith(COMPLETIONS) ? base_url : below(base_url, COMPLETIONS);
 }
