@@ -139,7 +139,8 @@ export interface AgentDelivery {
   /** Whether the message waits in its lane and the loop guard has not judged it yet. */
   is_unjudged: boolean;
   /**
-   * Whether the message waits in its lane and no receiver has seen it, so the rules of its membership may cancel it.
+   * Whether the message waits in its lane and no attempt has reached a receiver, so the rules of its membership may
+   * cancel it.
    */
   may_be_left_out: boolean;
 }
