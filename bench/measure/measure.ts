@@ -21,6 +21,8 @@ const SILENCE_MS_MAX = 4_000;
 /** The longest that the bench waits for the last push. */
 const DRAIN_MS_MAX = 180_000;
 
+/** `all_respond`: during the warm-up, also the receivers respond that hang later. */
+type WarmUp = Partial<Load> & { seconds: number; all_respond?: boolean };
 /** The commands that receivers and pullers have in common. */
 type Hearers = Pick<Receivers & Pullers, 'reset' | 'count' | 'received'>;
 
@@ -69,7 +71,7 @@ export class Bench {
     contender: Contender,
     options: StartOptions,
     load: Omit<Load, 'ports' | 'meetings'> & { meetings?: number },
-    warm_up: Partial<Load> & { seconds: number },
+    { all_respond = false, ...warm_up }: WarmUp,
   ): Promise<Figures> {
     const { fleet } = options;
     const running = await contender.start(options);
@@ -82,8 +84,10 @@ export class Bench {
       await hearers.call('reset', { lanes: true });
       if (fleet.pulls === true) await this.pullers.call('start', { ports, fleet, wait_s: WAIT_S });
       const before: Load = { ...whole, ...warm_up };
+      if (all_respond) await this.receivers.call('hang', { on: false });
       const { accepted } = await this.senders.call('send', before);
       await this.drained(accepted * perMessage(before), hearers);
+      if (all_respond) await this.receivers.call('hang', { on: true });
       await hearers.call('reset', { lanes: false });
       const pid = running.probe.process.pid!;
       forgetPeak(pid);

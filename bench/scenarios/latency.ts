@@ -34,6 +34,7 @@ export const latency: Scenario = {
 const COUNTED = 50;
 const HANGING = 50;
 const UNRESOLVABLE = 500;
+const HANGING_SUDDENLY = 500;
 /** Every instance is in all of these meetings, so an instance that hangs reaches its limit of attempts in flight. */
 const MEETINGS = 4;
 /** An attempt that hangs takes 5 s. So in 15 s many such attempts end, and the service tries again. */
@@ -46,9 +47,11 @@ interface Company {
   meetings: number;
   rate: number;
   others: Pick<Fleet, 'hanging' | 'unresolvable' | 'uncounted'>;
+  /** Whether the others also get messages in the warm-up, and respond to them. */
+  all_warm?: boolean;
 }
 
-function beside(name: string, { contender, meetings, rate, others }: Company): Row {
+function beside(name: string, { contender, meetings, rate, others, all_warm = false }: Company): Row {
   const { hanging = 0, unresolvable = 0, uncounted = 0 } = others;
   const members = COUNTED + hanging + unresolvable + uncounted;
   return {
@@ -57,9 +60,10 @@ function beside(name: string, { contender, meetings, rate, others }: Company): R
       const fleet: Fleet = { meetings, shared: true, members, origin: bench.origin, ...others };
       const name_servers = [await bench.nameServer()];
       const load = { connections: CONNECTIONS, rate, seconds: Math.max(seconds, SECONDS_MIN) };
-      // In the warm-up only receivers that are counted get messages. The others get their first messages in the
-      // measurement.
-      return bench.measure(contender, { fleet, name_servers }, load, { seconds: 3, rate: 500, targets: COUNTED });
+      // Unless all are warm, only receivers that are counted get messages in the warm-up. The others get their first
+      // messages in the measurement.
+      const warm_up = all_warm ? { rate, all_respond: true } : { rate: 500, targets: COUNTED };
+      return bench.measure(contender, { fleet, name_servers }, load, { seconds: 3, ...warm_up });
     },
   };
 }
@@ -80,13 +84,19 @@ const PAIRS = [
   pair('unresolvable', { ...among_unresolvable, meetings: 1 }, { unresolvable: UNRESOLVABLE }),
   pair('unresolvable', { ...among_unresolvable, meetings: MEETINGS }, { unresolvable: UNRESOLVABLE }),
 ];
+const SUDDEN = beside(`beside ${HANGING_SUDDENLY} that responded before and hang, ${MEETINGS} meetings`, {
+  ...among_unresolvable,
+  meetings: MEETINGS,
+  all_warm: true,
+  others: { hanging: HANGING_SUDDENLY },
+});
 
 export const isolation: Scenario = {
   name: 'd',
   title: `isolation: ${COUNTED} instances that answer, beside others in the same meetings`,
   columns: [...LATENCY, LAG, ...FAULTS],
-  rows: PAIRS.flat(),
-  targets: PAIRS.map(([calm, troubled]) => ({
+  rows: [...PAIRS.flat(), SUDDEN],
+  targets: [...PAIRS, [PAIRS.at(-1)![0], SUDDEN]].map(([calm, troubled]) => ({
     says: `${troubled!.name}: p99 ≤ +50 ms`,
     row: troubled!.name,
     figure: 'p99_ms',

@@ -46,23 +46,13 @@ export function systemClock(): Clock {
   };
 }
 
-/** A measurement over a longer time than this says little about the present load. */
-const LOAD_WINDOW_MS_MAX = 1_000;
-
-/**
- * How busy the event loop of this thread was since the last call, 0 to 1. Returns 1 when the last call was long ago: a
- * caller asks only when something is slow, and then the thread is probably busy.
- */
+/** How busy the event loop of this thread was since the last call, 0 to 1. */
 export function eventLoopLoad(): () => number {
   let previous = performance.eventLoopUtilization();
-  let asked_at = performance.now();
   return () => {
-    const now = performance.now();
     const present = performance.eventLoopUtilization();
     const { utilization } = performance.eventLoopUtilization(present, previous);
-    const fresh = now - asked_at <= LOAD_WINDOW_MS_MAX;
     previous = present;
-    asked_at = now;
-    return fresh ? utilization : 1;
+    return utilization;
   };
 }

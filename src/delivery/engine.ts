@@ -30,6 +30,7 @@ import { InFlight } from './attempts/in_flight.ts';
 import { Results } from './attempts/results.ts';
 import { LoopGuard } from './attempts/loop_guard.ts';
 import { Saturation } from './attempts/saturation.ts';
+import { TurnLimits } from './attempts/turn_limits.ts';
 import { Settlements } from './attempts/settlements.ts';
 import type { Clock } from './clock.ts';
 import { ClusterBacklog } from './cluster/cluster_backlog.ts';
@@ -126,6 +127,7 @@ export class Engine {
     };
     const recipients = new RecipientCache(partitions, memory, turns, cluster?.lane_cursors ?? null);
     const saturation = new Saturation(load, settings.max_in_flight);
+    const turn_limits = new TurnLimits(saturation, in_flight, settlements, memory);
     const { max_in_flight, instance_concurrency, retry_schedule_ms, user_agent, max_message_bytes } = settings;
     const limits = { max_in_flight, instance_concurrency };
     const base = {
@@ -156,7 +158,15 @@ export class Engine {
       dispatcher: () => this.#dispatcher,
       kept_ms: settings.retention_deliveries_ms,
     });
-    const dispatcher = new Dispatcher({ ...base, ...limits, turns, saturation, meetings, guard, catch_up });
+    const dispatcher = new Dispatcher({
+      ...base,
+      ...limits,
+      turns,
+      turn_limits,
+      meetings,
+      guard,
+      catch_up,
+    });
     const delay_ms_max = retryDelayMsMax(retry_schedule_ms);
     const latestDue = (): number => clock.now() + delay_ms_max;
     const parts = { ...base, dispatcher, saturation, meetings, latestDue };

@@ -318,10 +318,10 @@ describe('a thousand machines that come back at once', () => {
     assert.ok((await node.store.deliveries.countPending()) > 2_000, 'the others are still hearing theirs');
     // From now on the thread has time to spare, so only their share of all attempts limits the machines.
     node.load = 0;
-    // There are 4,000 pushes, and at most 75 of them are in flight: three quarters of the limit. Each takes 20 ms.
-    // While enough pushes wait, exactly 75 are in flight.
+    // There are 4,000 pushes, and at most 50 of them are in flight: half of the limit, because the machines were down.
+    // Each takes 20 ms. While enough pushes wait, exactly 50 are in flight.
     await node.clock.advance(3_500);
-    assert.equal(node.transport.peak, MAX_IN_FLIGHT * 0.75);
+    assert.equal(node.transport.peak, MAX_IN_FLIGHT * 0.5);
     assert.equal(await node.store.deliveries.countPending(), 0);
     for (const k of [0, 499, 999]) {
       const seqs = node.transport.seqsTo(`back${k}`);
@@ -343,12 +343,24 @@ describe('a thousand machines that come back at once', () => {
 
   test('are pushed to by few at first, and by no more than 32 while this thread is saturated', async (t) => {
     const node = await comeBack(t, 10_000);
-    node.transport.script = () => HANGS;
+    await node.crash();
+    // The receivers take long, but not so long that their attempts hang.
+    node.transport.script = () => ({ says: 200, after_ms: 90 });
     node.transport.peak = 0;
     await node.clock.settle();
     assert.ok(node.transport.peak < 24, `${node.transport.peak}`);
     await node.clock.advance(4_000);
     assert.equal(node.transport.peak, 32);
+  });
+
+  test('and do not respond: their attempts leave room for others within a tenth of a second', async (t) => {
+    const node = await comeBack(t, 10_000);
+    node.transport.script = () => HANGS;
+    node.transport.peak = 0;
+    await node.clock.advance(200);
+    assert.equal(node.transport.peak, 96);
+    await node.clock.advance(4_000);
+    assert.equal(node.transport.peak, 1_000);
   });
 
   test('control: while this thread has time to spare, and without the limit, all thousand are pushed to at once', async (t) => {

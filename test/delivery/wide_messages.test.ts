@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import { SECOND, SETTINGS, startNode, type TestNode } from '../support/node.ts';
+import { HANGS } from '../support/scripted_transport.ts';
 
 /** The least number of deliveries of a wide message. */
 const WIDE = 501;
@@ -106,6 +107,61 @@ test('other work of the thread has its turn between the steps of the dispatcher'
   await clock.advanceUntil('all pushes', () => node.engine.isQuiet, SECOND);
   assert.equal(transport.pushes.length, 200);
   assert.ok(pushes_before !== null && pushes_before <= 12, `${pushes_before} pushes started in a row`);
+});
+
+describe('a wide message to hundreds of receivers that hang', () => {
+  const HANGING = 600;
+  const WELL = 50;
+
+  /** A saturated node with a meeting of all receivers. */
+  async function node(t: TestContext): Promise<TestNode> {
+    const node = await startNode(t, { settings: { max_in_flight: 4_000 } });
+    const well = Array.from({ length: WELL }, (_, k) => `well${k}`);
+    await node.meeting('wide', ...Array.from({ length: HANGING }, (_, k) => `hangs${k}`), ...well);
+    await node.meeting('well', ...well);
+    node.transport.script = ({ instance_id }) => (instance_id.startsWith('well') ? 200 : HANGS);
+    return node;
+  }
+
+  /** How many receivers that respond have the wide message after these milliseconds. */
+  async function heardAfter(node: TestNode, ms: number): Promise<number> {
+    await node.send('wide');
+    await node.clock.advance(ms);
+    return node.transport.pushes.filter(({ instance_id }) => instance_id.startsWith('well')).length;
+  }
+
+  test('reaches those that responded before at once', async (t) => {
+    const wide = await node(t);
+    await wide.send('well');
+    await wide.clock.advance(SECOND);
+    wide.transport.pushes.length = 0;
+    assert.equal(await heardAfter(wide, 1), WELL);
+  });
+
+  test('control: those that never responded wait until the attempts hang', async (t) => {
+    const wide = await node(t);
+    assert.equal(await heardAfter(wide, SECOND), 0);
+    await wide.clock.advance(5 * SECOND);
+    assert.equal(new Set(wide.transport.pushes.map(({ instance_id }) => instance_id)).size, HANGING + WELL);
+  });
+
+  test('takes one attempt of each, until an attempt ends or hangs', async (t) => {
+    const wide = await startNode(t, { settings: { max_in_flight: 4_000 } });
+    wide.load = 0;
+    const members = Array.from({ length: HANGING }, (_, k) => `i${k}`);
+    for (const meeting of ['a', 'b', 'c']) await wide.meeting(meeting, ...members);
+    for (let k = 0; k < 20; k++) {
+      await wide.send('a');
+      await wide.clock.advance(SECOND);
+    }
+    wide.transport.script = () => HANGS;
+    wide.transport.peak = 0;
+    for (const meeting of ['a', 'b', 'c']) await wide.send(meeting);
+    await wide.clock.advance(90);
+    assert.equal(wide.transport.peak, HANGING);
+    await wide.clock.advance(300);
+    assert.equal(wide.transport.peak, 3 * HANGING);
+  });
 });
 
 describe('a burst into a wide meeting', () => {

@@ -90,7 +90,7 @@ export class Attempts {
     assert(target !== null, 'an instance without a target is never listed');
     lane.begin('attempting');
     const { generation } = lane;
-    const kind = this.#in_flight.start(recipient, target, this.#clock.now());
+    const started = this.#in_flight.start(recipient, target, this.#clock.now());
     this.#memory.tried(lane, head);
     const started_wall = this.#clock.wall();
     const attempt = head.attempt_count + 1;
@@ -113,11 +113,11 @@ export class Attempts {
       this.#dispatcher.run();
     };
     void this.#transport.push(push, target).then((result) => {
-      this.#in_flight.end(recipient, kind);
+      this.#in_flight.end(started);
       if (result === null) return end(null);
       recipient.moved(this.#clock.now(), result.duration_ms);
       // During a long attempt an agent may think for minutes. That time says nothing about the speed of receivers.
-      if (kind !== 'in_hand') this.#memory.pushed(result.duration_ms);
+      if (started.kind !== 'in_hand') this.#memory.pushed(result.duration_ms);
       const judged = this.#results.judge(recipient, target, head, result);
       // Made before the replies are stored, so that `settle` does not keep the whole result in memory meanwhile.
       const made = attemptOf(attempt, started_wall, result, answered_before);

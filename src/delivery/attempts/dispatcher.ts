@@ -6,7 +6,7 @@ import type { Backlog } from '../lanes/backlog.ts';
 import type { Lane } from '../lanes/lane.ts';
 import type { LaneDelivery } from '../lanes/lane_delivery.ts';
 import type { LaneMemory } from '../lanes/lane_memory.ts';
-import { AWAY_AFTER_MS, type Recipient } from '../lanes/recipient.ts';
+import { AWAY_AFTER_MS, type Recipient, TURN_KINDS } from '../lanes/recipient.ts';
 import type { RecipientCache } from '../lanes/recipient_cache.ts';
 import type { Meetings } from '../meetings.ts';
 import type { Turns } from '../lanes/turns.ts';
@@ -15,13 +15,11 @@ import type { Target } from '../transport/target.ts';
 import type { Transport } from '../transport/transport.ts';
 import type { CatchUp } from './catch_up.ts';
 import type { LoopGuard } from './loop_guard.ts';
-import type { InFlight } from './in_flight.ts';
-import { CHECK_MS, type Saturation } from './saturation.ts';
+import { HANGS_AFTER_MS, type InFlight } from './in_flight.ts';
 import { settlementOf } from './settlement.ts';
-import type { Settlements } from './settlements.ts';
+import { type Settlements, UNSETTLED_MAX } from './settlements.ts';
+import type { TurnLimits } from './turn_limits.ts';
 
-/** The most results of attempts that are not written yet. When there are more, no new attempt starts. */
-const UNSETTLED_MAX = 4_000;
 /** How long the dispatcher takes steps in a row. Then it pauses for other work of this thread, such as requests. */
 const RUN_MS_MAX = 10;
 /** How long to wait before a failed call of the store is repeated. */
@@ -39,7 +37,7 @@ export interface DispatcherParts {
   recipients: RecipientCache;
   turns: Turns;
   in_flight: InFlight;
-  saturation: Saturation;
+  turn_limits: TurnLimits;
   meetings: Pick<Meetings, 'is_loaded' | 'isPaused'>;
   guard: LoopGuard;
   catch_up: CatchUp;
@@ -76,7 +74,7 @@ export class Dispatcher {
   readonly #recipients: RecipientCache;
   readonly #turns: Turns;
   readonly #in_flight: InFlight;
-  readonly #saturation: Saturation;
+  readonly #turn_limits: TurnLimits;
   readonly #meetings: DispatcherParts['meetings'];
   readonly #guard: LoopGuard;
   readonly #catch_up: CatchUp;
@@ -101,7 +99,7 @@ export class Dispatcher {
     this.#recipients = parts.recipients;
     this.#turns = parts.turns;
     this.#in_flight = parts.in_flight;
-    this.#saturation = parts.saturation;
+    this.#turn_limits = parts.turn_limits;
     this.#meetings = parts.meetings;
     this.#guard = parts.guard;
     this.#catch_up = parts.catch_up;
@@ -156,7 +154,7 @@ export class Dispatcher {
         else if (reading === 'none') this.#turns.list(recipient);
       } else if (this.#canStart(recipient, now)) this.#turns.list(recipient);
     }
-    this.#endTurnIfDone(recipient);
+    this.#noteIfDone(recipient);
     if (!recipient.isActive) this.#transport.readEnded?.(recipient.instance_id);
   }
 
@@ -188,12 +186,16 @@ export class Dispatcher {
     });
   }
 
-  /** Ends the turn of a recipient that has no short attempt and no read in flight, and can start nothing. */
-  #endTurnIfDone(recipient: Recipient): void {
-    if (recipient.turn === null || recipient.isActive) return;
+  /**
+   * A recipient that has no short attempt and no read in flight, and can start nothing, has no turn. Unless more waits
+   * on disk, it no longer counts as one with a backlog.
+   */
+  #noteIfDone(recipient: Recipient): void {
+    if ((recipient.turn === null && !recipient.is_behind) || recipient.isActive) return;
     this.#turns.end(recipient);
     recipient.registration.forgetKeys();
-    if (!recipient.isSpilled && recipient.registration.health.backoff_step === 0) recipient.is_behind = false;
+    const is_away = recipient.registration.health.backoff_step > 0;
+    if (!is_away && recipient.ready.length === 0 && !recipient.isSpilled) recipient.is_behind = false;
   }
 
   endTurn(recipient: Recipient): void {
@@ -271,31 +273,32 @@ export class Dispatcher {
     });
   }
 
-  /**
-   * The recipient whose step is next. Recipients with a backlog leave room for recipients without a backlog: among the
-   * attempts in flight, among the results to write, and in memory.
-   */
+  /** The recipient whose step is next; undefined when none may take a step. */
   #next(now: number): Recipient | undefined {
-    if (this.#turns.has_behind) this.#saturation.measure(now);
-    const { attempts_max, turns_max } = this.#saturation;
-    const may_go = this.#in_flight.in_turns < attempts_max && this.#settlements.unsettled < UNSETTLED_MAX / 2;
-    const { in_turn } = this.#turns;
-    const recipient = this.#turns.next(
-      may_go,
-      // One turn may always begin, because it delivers and so frees memory. While other turns go on, a turn that reads
-      // a backlog begins only when there is free memory.
-      (waiting) => in_turn === 0 || (in_turn < turns_max && !(waiting.isSpilled && this.#memory.isShareFull)),
-    );
-    if (recipient === undefined && this.#turns.has_behind && !this.#looks_for_room) {
-      // When all attempts in turns hang, nothing else calls this function. So a timer checks again whether there is
-      // room for more turns.
+    if (this.#turns.isEmpty && !this.#in_flight.has_young) return undefined;
+    this.#turn_limits.measure(now);
+    this.#endTurnsThatHang(now);
+    const recipient = this.#turns.next(this.#turn_limits);
+    if (recipient === undefined && !this.#looks_for_room) {
+      // When no attempt in a turn gets a response, nothing else calls this function. So a timer checks again which
+      // attempts hang, and whether there is room for more turns.
       this.#looks_for_room = true;
-      this.#timers.schedule(now + CHECK_MS, () => {
+      this.#timers.schedule(now + HANGS_AFTER_MS, () => {
         this.#looks_for_room = false;
         this.run();
       });
     }
     return recipient;
+  }
+
+  /** A turn ends when an attempt hangs: receivers that do not respond leave the turns to others. */
+  #endTurnsThatHang(now: number): void {
+    for (const kind of TURN_KINDS) {
+      for (let hanging; (hanging = this.#in_flight.takeHanging(kind, now)) !== null;) {
+        this.#turns.end(hanging);
+        this.offer(hanging);
+      }
+    }
   }
 
   /** The next step of a ready lane: an attempt on its head, a read of the table, or nothing more. */

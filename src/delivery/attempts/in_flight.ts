@@ -1,18 +1,43 @@
-import type { Recipient } from '../lanes/recipient.ts';
+import { IntrusiveList, ListNode } from '../intrusive_list.ts';
+import type { Recipient, TurnKind } from '../lanes/recipient.ts';
 import { mayTakeLong, type Target } from '../transport/target.ts';
 
 /**
- * The limits that an attempt counts against. `first`: the limits for an instance without a backlog. `in_turn`: the
- * limits for a turn. `in_hand`: only the limits of its transport, because the attempt may take as long as an agent
- * thinks.
+ * The limits that an attempt counts against. `first`: the limits for an instance without a backlog. `in_hand`: only the
+ * limits of its transport, because the attempt may take as long as an agent thinks. Otherwise the limits of the turn.
  */
-export type AttemptKind = 'first' | 'in_turn' | 'in_hand';
+export type AttemptKind = 'first' | 'in_hand' | TurnKind;
+
+/**
+ * An attempt in a turn hangs when it has taken this long. A receiver that does not respond costs this thread nothing, so
+ * attempts that hang leave room for others. The time is longer than this thread is usually busy with other work:
+ * otherwise attempts would seem to hang although their responses have arrived.
+ */
+export const HANGS_AFTER_MS = 100;
+
+/** An attempt from its start to its end. */
+export class StartedAttempt extends ListNode {
+  readonly recipient: Recipient;
+  readonly kind: AttemptKind;
+  readonly started_at: number;
+
+  constructor(recipient: Recipient, kind: AttemptKind, started_at: number) {
+    super();
+    this.recipient = recipient;
+    this.kind = kind;
+    this.started_at = started_at;
+  }
+}
 
 /** Counts the attempts in flight: of all instances, of each instance, and of each partition. */
 export class InFlight {
   #count = 0;
-  #in_turns = 0;
-  #in_hand = 0;
+  readonly #of: Record<AttemptKind, number> = { first: 0, in_hand: 0, trusted: 0, doubtful: 0 };
+  /** Attempts in turns that do not hang, in the order of their start. */
+  readonly #young: Record<TurnKind, IntrusiveList<StartedAttempt>> = {
+    trusted: new IntrusiveList(),
+    doubtful: new IntrusiveList(),
+  };
   #onIdle: (() => void) | null = null;
 
   /** Attempts in flight, over all instances. */
@@ -22,41 +47,58 @@ export class InFlight {
 
   /** Attempts in flight that count against the limit of all instances. */
   get limited(): number {
-    return this.#count - this.#in_hand;
+    return this.#count - this.#of.in_hand;
   }
 
-  /** Attempts in flight that were started in a turn. */
-  get in_turns(): number {
-    return this.#in_turns;
+  /** Attempts in flight that were started in a turn of this kind. */
+  of(kind: TurnKind): number {
+    return this.#of[kind];
+  }
+
+  /** The same, without those that `takeHanging` returned. */
+  young(kind: TurnKind): number {
+    return this.#young[kind].size;
+  }
+
+  get has_young(): boolean {
+    return this.#young.trusted.size + this.#young.doubtful.size > 0;
+  }
+
+  /** An attempt starts. The caller gives the result to `end`. */
+  start(recipient: Recipient, target: Target, now: number): StartedAttempt {
+    if (recipient.in_flight === 0) recipient.moved_at = now;
+    recipient.partition.attemptStarts();
+    const kind = mayTakeLong(target) ? 'in_hand' : recipient.turn === null ? 'first' : recipient.turn_kind;
+    this.#add(recipient, kind, 1);
+    recipient.attempted();
+    const attempt = new StartedAttempt(recipient, kind, now);
+    if (kind === 'trusted' || kind === 'doubtful') this.#young[kind].add(attempt);
+    return attempt;
   }
 
   /**
-   * An attempt starts.
-   *
-   * @returns its kind, to be given to `end`
+   * The recipient of an attempt that hangs, in a turn of this kind; null when there is no further one. Each attempt is
+   * returned once.
    */
-  start(recipient: Recipient, target: Target, now: number): AttemptKind {
-    if (recipient.in_flight === 0) recipient.moved_at = now;
-    recipient.partition.attemptStarts();
-    const kind = mayTakeLong(target) ? 'in_hand' : recipient.turn === null ? 'first' : 'in_turn';
-    this.#add(recipient, kind, 1);
-    recipient.attempted();
-    return kind;
+  takeHanging(kind: TurnKind, now: number): Recipient | null {
+    const { first } = this.#young[kind];
+    if (first === null || now - first.started_at < HANGS_AFTER_MS) return null;
+    this.#young[kind].delete(first);
+    return first.recipient;
   }
 
   /** An attempt ended. The caller then notes the result, if the attempt has one, and calls `conclude`. */
-  end(recipient: Recipient, kind: AttemptKind): void {
-    this.#add(recipient, kind, -1);
+  end(attempt: StartedAttempt): void {
+    attempt.list?.delete(attempt);
+    this.#add(attempt.recipient, attempt.kind, -1);
     if (this.#count === 0) this.#onIdle?.();
   }
 
   #add(recipient: Recipient, kind: AttemptKind, change: 1 | -1): void {
     this.#count += change;
     recipient.in_flight += change;
-    if (kind === 'in_turn') this.#in_turns += change;
-    if (kind !== 'in_hand') return;
-    this.#in_hand += change;
-    recipient.in_hand += change;
+    this.#of[kind] += change;
+    if (kind === 'in_hand') recipient.in_hand += change;
   }
 
   /** The result of an attempt is noted: the partition of the recipient may be released. */

@@ -6,6 +6,8 @@ import type { Clock, Timer } from '../clock.ts';
 import type { Observer } from '../observer.ts';
 import type { Recipient } from '../lanes/recipient.ts';
 
+/** The most results of attempts that are not written yet. When there are more, no new attempt starts. */
+export const UNSETTLED_MAX = 4_000;
 /** Results gather for at least this long before they are written, unless a batch is full or `flush` is called. */
 const LINGER_MS = 3;
 /** The most results in one batch. */

@@ -17,6 +17,13 @@ const GONE_AFTER_MS = 10_000;
 /** The weight of the latest push in the average. */
 const PUSH_MS_WEIGHT = 0.1;
 
+/**
+ * `doubtful`: turns of instances that may not respond. They have limits of their own, so that hundreds of attempts that
+ * hang do not delay instances that respond. `trusted`: all other turns.
+ */
+export const TURN_KINDS = ['trusted', 'doubtful'] as const;
+export type TurnKind = (typeof TURN_KINDS)[number];
+
 /** An instance that gets deliveries: its registration, its lanes, and the state that they share. */
 export class Recipient {
   static #made = 0;
@@ -45,6 +52,10 @@ export class Recipient {
   is_touched = false;
   /** How many attempts the instance started in its turn; null while it has no turn. */
   turn: number | null = null;
+  /** The kind of the turn that the instance has or waits for. */
+  turn_kind: TurnKind = 'trusted';
+  /** Whether an attempt ended since the turn began. */
+  moves_in_turn = false;
   /**
    * `listed`: the instance is in the first list of `Turns`. `listed_behind`: it is in one of the lists for instances
    * with a backlog.
@@ -181,6 +192,7 @@ export class Recipient {
   /** An attempt ended. */
   moved(now: number, duration_ms: number): void {
     this.moved_at = now;
+    this.moves_in_turn = true;
     this.push_ms += (duration_ms - this.push_ms) * PUSH_MS_WEIGHT;
   }
 
@@ -198,6 +210,12 @@ export class Recipient {
     return this.in_flight - this.in_hand + this.loads > 0;
   }
 
+  /** Whether the instance may not respond: it is probed, it never responded, or a short attempt is in flight. */
+  get isDoubtful(): boolean {
+    const { health } = this.registration;
+    return isProbed(health) || health.last_success_at === null || this.in_flight - this.in_hand > 0;
+  }
+
   /** Whether a lane has a part on disk only. A paused lane does not count, because it has nothing to catch up with. */
   get isSpilled(): boolean {
     for (const { backlog, is_paused } of this.lanes.values()) if (backlog !== null && !is_paused) return true;
@@ -211,7 +229,10 @@ export class Recipient {
     if (!isCurrent || target === null || !target.switched_on) return false;
     if (health.backoff_until !== null && now < health.backoff_until) return false;
     if (isProbed(health)) return this.in_flight + this.loads < 1;
-    return this.in_flight - this.in_hand + this.loads < concurrency;
+    const short = this.in_flight - this.in_hand;
+    // A turn begins with one attempt, so that a receiver that does not respond takes the room of one.
+    if (this.turn !== null && this.turn > 0 && !this.moves_in_turn && short > 0) return false;
+    return short + this.loads < concurrency;
   }
 
   get isIdle(): boolean {

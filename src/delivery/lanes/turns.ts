@@ -4,9 +4,9 @@
  * first:   instances without a backlog, one step each. An accepted message also puts an instance with a backlog
  *          here, for one attempt, so that a small backlog ends soon.
  * waiting: instances with a backlog. A limited number of them have their _turn_ at a time: see
- *          attempts/saturation.ts. A turn ends when the instance has nothing left, or would need another read after
- *          TURN_ATTEMPTS attempts. So no turn ends in the middle of a page, and the attempts of a page share a
- *          connection.
+ *          attempts/turn_limits.ts. A turn ends when the instance has nothing left, when one of its attempts hangs, or
+ *          when the instance would need another read after TURN_ATTEMPTS attempts. So no turn of a receiver that
+ *          responds ends in the middle of a page, and the attempts of a page share a connection.
  *
  * The recipients of a wide message (see enqueuer.ts) count as instances with a backlog until they have the message.
  *
@@ -14,33 +14,60 @@
  * their share of the attempts and of the memory.
  */
 import { Fifo } from '../fifo.ts';
-import type { Recipient } from './recipient.ts';
+import type { Recipient, TurnKind } from './recipient.ts';
 
 /** After this many steps from the first list, an instance with a backlog takes a step. */
 const FIRST_IN_A_ROW = 4;
 /** After this many attempts, a turn ends before its next read. Deliveries that were read before are still attempted. */
 const TURN_ATTEMPTS = 64;
 
+export interface TurnLimits {
+  /** Whether the instances that have a turn of this kind may take a step. */
+  mayGo(kind: TurnKind): boolean;
+  /**
+   * Whether the turn of this instance may begin.
+   *
+   * @param in_turn how many instances have a turn of the same kind
+   */
+  mayBegin(waiting: Recipient, in_turn: number): boolean;
+}
+
+/** The turns of one kind. */
+class Line {
+  /** Instances that have their turn and can take a step. */
+  readonly going = new Fifo<Recipient>();
+  readonly waiting = new Fifo<Recipient>();
+  /** How many instances have their turn. */
+  in_turn = 0;
+
+  get length(): number {
+    return this.going.length + this.waiting.length;
+  }
+
+  /** Whether an instance can take a step, or begin its turn. */
+  canStep(kind: TurnKind, limits: TurnLimits): boolean {
+    if (this.length === 0 || !limits.mayGo(kind)) return false;
+    return this.going.length > 0 || limits.mayBegin(this.waiting.peek() as Recipient, this.in_turn);
+  }
+}
+
 export class Turns {
   readonly #first = new Fifo<Recipient>();
-  /** Instances that have their turn and can take a step. */
-  readonly #going = new Fifo<Recipient>();
-  readonly #waiting = new Fifo<Recipient>();
+  readonly #trusted = new Line();
+  readonly #doubtful = new Line();
   #first_in_a_row = 0;
-  /** How many instances have their turn. */
-  #in_turn = 0;
 
   get isEmpty(): boolean {
-    return this.#first.length + this.#going.length + this.#waiting.length === 0;
+    return this.#first.length === 0 && !this.has_behind;
   }
 
   /** Whether an instance with a backlog is listed. */
   get has_behind(): boolean {
-    return this.#going.length + this.#waiting.length > 0;
+    return this.#trusted.length + this.#doubtful.length > 0;
   }
 
-  get in_turn(): number {
-    return this.#in_turn;
+  #lineOf(kind: TurnKind): Line {
+    return kind === 'trusted' ? this.#trusted : this.#doubtful;
   }
 
   /** The recipient can take a step. */
@@ -51,34 +78,40 @@ export class Turns {
       this.#first.push(instance);
     } else if (!instance.listed_behind) {
       instance.listed_behind = true;
-      (instance.turn === null ? this.#waiting : this.#going).push(instance);
+      if (instance.turn !== null) return this.#lineOf(instance.turn_kind).going.push(instance);
+      instance.turn_kind = instance.isDoubtful ? 'doubtful' : 'trusted';
+      this.#lineOf(instance.turn_kind).waiting.push(instance);
     }
   }
 
-  /**
-   * The recipient whose step is next; undefined when none may take a step.
-   *
-   * @param may_go whether the instances that have their turn may take a step
-   * @param mayBegin whether the turn of this recipient may begin
-   */
-  next(may_go: boolean, mayBegin: (recipient: Recipient) => boolean): Recipient | undefined {
-    const waiting = this.#waiting.peek();
-    const has_behind = may_go && (this.#going.length > 0 || (waiting !== undefined && mayBegin(waiting)));
-    if (this.#first.length > 0 && !(has_behind && this.#first_in_a_row >= FIRST_IN_A_ROW)) {
-      this.#first_in_a_row++;
-      const instance = this.#first.shift() as Recipient;
-      instance.listed = false;
-      return instance;
-    }
+  /** The recipient whose step is next; undefined when none may take a step. */
+  next(limits: TurnLimits): Recipient | undefined {
+    if (this.#first.length > 0 && this.#first_in_a_row < FIRST_IN_A_ROW) return this.#takeFirst();
+    const line = this.#lineNext(limits);
+    if (line === null && this.#first.length > 0) return this.#takeFirst();
     this.#first_in_a_row = 0;
-    const instance = has_behind ? (this.#going.shift() ?? this.#waiting.shift()) : undefined;
-    if (instance === undefined) return undefined;
+    if (line === null) return undefined;
+    const instance = (line.going.shift() ?? line.waiting.shift()) as Recipient;
     instance.listed_behind = false;
     if (!instance.goes_first && instance.turn === null) {
       instance.turn = 0;
-      this.#in_turn++;
+      instance.moves_in_turn = false;
+      line.in_turn++;
     }
     return instance;
+  }
+
+  #takeFirst(): Recipient {
+    this.#first_in_a_row++;
+    const instance = this.#first.shift() as Recipient;
+    instance.listed = false;
+    return instance;
+  }
+
+  /** The turns from which the next instance with a backlog comes; null when none may take a step. */
+  #lineNext(limits: TurnLimits): Line | null {
+    if (this.#trusted.canStep('trusted', limits)) return this.#trusted;
+    return this.#doubtful.canStep('doubtful', limits) ? this.#doubtful : null;
   }
 
   /**
@@ -92,6 +125,6 @@ export class Turns {
   end(instance: Recipient): void {
     if (instance.turn === null) return;
     instance.turn = null;
-    this.#in_turn--;
+    this.#lineOf(instance.turn_kind).in_turn--;
   }
 }
