@@ -113,6 +113,11 @@ const RING = 3;
 const CROWD_MAX = 8;
 const BIG_CROWD = 40;
 const BIG_CROWD_SHARE = 0.01;
+/**
+ * After this many messages a big crowd says no more. Within the limits of the guard it could go on for as long as the
+ * world lasts, which would take minutes of processor time.
+ */
+const SAID_OF_BIG_CROWD = 2_000;
 const AGENT_THINKS_MS_MAX = 300;
 /**
  * How many messages agents say at most. Without the guard, fewer messages are enough to see that agents do not stop.
@@ -940,12 +945,13 @@ export class World {
   #answersAloud(instance_id: string, meeting_id: string, from: string | null, delivery_id: string): void {
     if (this.#kind !== 'talking') return;
     const random = this.#talk_random;
+    const count = this.checker.machines.size;
+    if (count === BIG_CROWD && this.#said >= SAID_OF_BIG_CROWD) return;
     // In a crowd, an agent gives one answer to all messages that it got while it thought.
     if (this.#talk === 'crowd') {
       if (this.#thinking.has(instance_id)) return;
       this.#thinking.add(instance_id);
     }
-    const count = this.checker.machines.size;
     const next = `i${(Number(instance_id.slice(1)) + 1) % count}`;
     const target = this.#talk === 'crowd' ? null : this.#talk === 'ring' ? next : (from ?? next);
     const answered = this.#operations.deliveries.get(delivery_id, this.#steady());
