@@ -31,7 +31,7 @@ export interface LateReply {
 export interface LateRepliesParts {
   store: {
     deliveries: Pick<Store['deliveries'], 'get'>;
-    instances: Pick<Store['instances'], 'get'>;
+    instances: Pick<Store['instances'], 'load'>;
     messages: Pick<Store['messages'], 'get'>;
   };
   engine: Pick<Engine, 'send'>;
@@ -95,7 +95,7 @@ export class LateReplies {
     if (delivery === null)
       throw new Problem('delivery_does_not_exist', 'The message that the token replies to was removed.');
     const { instance_id, target_agents: agents } = delivery;
-    const instance = await this.#store.instances.get(instance_id);
+    const [instance = null] = await this.#store.instances.load([instance_id]);
     const refusal = replyRefusal(instance, standsOn);
     if (instance === null || refusal === 'off') throw new Problem('replies_not_allowed');
     if (refusal === 'changed') throw new Problem('replies_not_allowed', NOT_THE_SAME);
