@@ -160,7 +160,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'no limit for one instance': {
     file: RECIPIENT,
-    find: 'return this.in_flight - this.in_hand + this.loads < concurrency;',
+    find: 'return short + this.loads < concurrency;',
     replace: 'return true;',
   },
   'waits beside a lane for a clock that was ahead': {
