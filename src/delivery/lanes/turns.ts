@@ -58,12 +58,7 @@ export class Turns {
   #first_in_a_row = 0;
 
   get isEmpty(): boolean {
-    return this.#first.length === 0 && !this.has_behind;
-  }
-
-  /** Whether an instance with a backlog is listed. */
-  get has_behind(): boolean {
-    return this.#trusted.length + this.#doubtful.length > 0;
+    return this.#first.length + this.#trusted.length + this.#doubtful.length === 0;
   }
 
   #lineOf(kind: TurnKind): Line {
