@@ -13,6 +13,7 @@
  * Instances with a backlog get a share of the steps even when the first list is never empty. They never get more than
  * their share of the attempts and of the memory.
  */
+import type { TurnLimits } from '../attempts/turn_limits.ts';
 import { Fifo } from '../fifo.ts';
 import type { Recipient, TurnKind } from './recipient.ts';
 
@@ -20,17 +21,6 @@ import type { Recipient, TurnKind } from './recipient.ts';
 const FIRST_IN_A_ROW = 4;
 /** After this many attempts, a turn ends before its next read. Deliveries that were read before are still attempted. */
 const TURN_ATTEMPTS = 64;
-
-export interface TurnLimits {
-  /** Whether the instances that have a turn of this kind may take a step. */
-  mayGo(kind: TurnKind): boolean;
-  /**
-   * Whether the turn of this instance may begin.
-   *
-   * @param in_turn how many instances have a turn of the same kind
-   */
-  mayBegin(waiting: Recipient, in_turn: number): boolean;
-}
 
 /** The turns of one kind. */
 class Line {
