@@ -34,6 +34,8 @@ const SEEN_MS = 2_000;
 const AWAY_MS = 10_000 + 2 * SEEN_MS;
 /** When the last fault is at least this long ago, a machine that is always well pulls all the time. */
 const WELL_MS = 90_000;
+/** How many messages to machines without a backlog may go before each attempt for a backlog: see turns.ts. */
+const FIRST_IN_A_ROW = 4;
 /** Up to this many waiting deliveries of a machine are no backlog. */
 const LITTLE = 4;
 
@@ -442,7 +444,9 @@ export class Checker {
       // Before an attempt that a rule may cancel, the node reads the table. Meanwhile other machines may have an attempt
       // in each of their lanes.
       const at_a_time = this.is_latest ? this.#meetings.length : 1;
-      const others_max = this.machines.size * at_a_time * pending.length;
+      // Where few attempts may be in flight, messages to machines without a backlog go before the rest of a backlog.
+      const before_rest = this.#settings.max_in_flight < 1_000 ? FIRST_IN_A_ROW + 1 : at_a_time;
+      const others_max = this.machines.size * (at_a_time + before_rest * (pending.length - 1));
       this.#waits.push({ sent, machine, since: now, others: 0, others_max });
     }
   }
