@@ -20,7 +20,7 @@ import { orReadAgain } from './in_doubt.ts';
 const CANCEL_BATCH = 2_000;
 
 export interface InstanceChangesParts {
-  store: { instances: Pick<InstanceStore, 'get' | 'heartbeat' | 'remove'> };
+  store: { instances: Pick<InstanceStore, 'find' | 'heartbeat' | 'remove'> };
   engine: Pick<Engine, 'instanceChanged' | 'invalidateInstance' | 'instanceRemoved'>;
   feed: Pick<Feed, 'publish'>;
   clock: Clock;
@@ -124,7 +124,7 @@ export class InstanceChanges {
       // Between two steps somebody renewed the lease, gave the instance to another owner, or completed the removal. In
       // the first two cases, the deliveries that are left stay pending.
       engine.invalidateInstance(instance_id);
-      return (await store.instances.get(instance_id)) === null;
+      return (await store.instances.find(instance_id)) === null;
     }
     engine.instanceRemoved(instance_id, cancelled);
     feed.publish(removedEvent(instance_id, clock.wall()));

@@ -1,6 +1,7 @@
 import type { Clock, Timer } from '../delivery/clock.ts';
 import type { Expiry } from '../delivery/expiry.ts';
-import type { InstanceRow, InstanceStore } from '../store/contract/instances.ts';
+import type { Instance } from '../domain/instance.ts';
+import type { InstanceStore } from '../store/contract/instances.ts';
 import type { Store } from '../store/store.ts';
 import type { Author } from './author.ts';
 import type { InstanceChanges } from './instances.ts';
@@ -18,12 +19,12 @@ const LEASE_REVOKED = 0;
 const REMOVED_MAX = 100;
 
 export interface SubscriptionLeasesParts {
-  store: { instances: Pick<InstanceStore, 'endedLeases' | 'get'> } & Pick<Store, 'audited' | 'audit'>;
+  store: { instances: Pick<InstanceStore, 'endedLeases' | 'find'> } & Pick<Store, 'audited' | 'audit'>;
   instances: Pick<InstanceChanges, 'remove'>;
   clock: Clock;
   expiry: Pick<Expiry, 'heldAt'>;
   /** Called with an instance that was removed because its key was revoked, or rotated without overlap. */
-  onRevoked: (instance: InstanceRow) => Promise<void>;
+  onRevoked: (instance: Instance) => Promise<void>;
   onError: (error: unknown) => void;
 }
 
@@ -78,7 +79,7 @@ export class SubscriptionLeases {
       if (this.#is_stopped) return;
       // Also removes a row that cannot be read. Otherwise that row would end every round, and nothing would remove the
       // rows after it.
-      const instance = await store.instances.get(instance_id).catch(notRead);
+      const instance = await store.instances.find(instance_id).catch(notRead);
       const is_removed = await instances.remove(this.#authorOf(instance_id), instance_id, wall_ms);
       if (is_removed && instance?.lease_until === LEASE_REVOKED) onRevoked(instance).catch(onError);
     }

@@ -224,7 +224,7 @@ export class FeedView {
     for (const instance_id of this.#to_read) {
       this.#to_read.delete(instance_id);
       try {
-        const row = await this.#store.instances.get(instance_id, visibility);
+        const row = await this.#store.instances.find(instance_id, visibility);
         // The instance changed again meanwhile, and the row may be from before that change.
         if (this.#to_read.has(instance_id)) continue;
         if (row === null) this.#in_meetings.delete(instance_id);

@@ -45,7 +45,7 @@ test('an instance is removed within a second of the end of its lease, also when 
     store: {
       instances: {
         endedLeases: async (wall_ms: number) => (wall_ms >= lease_until && removed.length === 0 ? ['a'] : []),
-        get: async () => null,
+        find: async () => null,
       },
     },
     instances: { remove: async (_author: unknown, instance_id: string) => removed.push(instance_id) },

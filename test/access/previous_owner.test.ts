@@ -352,11 +352,11 @@ describe('a member of a meeting, for a listener that sees only this meeting', ()
 
   test('is not learned from a row that was read before its removal', async () => {
     const reads: PromiseWithResolvers<typeof member | null>[] = [];
-    const get = () => {
+    const find = () => {
       reads.push(Promise.withResolvers());
       return reads.at(-1)!.promise;
     };
-    const view = viewOn({ get });
+    const view = viewOn({ find });
     view.sees(inMeeting('instance.joined'));
     assert.equal(view.sees(connected), true);
     view.sees(removed);
@@ -373,7 +373,7 @@ describe('a member of a meeting, for a listener that sees only this meeting', ()
   test('is read again when it was removed while the view was loaded', async () => {
     const memory = { last: 1, removalOf: () => 3 };
     const listIds = async () => [member];
-    const view = viewOn({ listIds, get: async () => null });
+    const view = viewOn({ listIds, find: async () => null });
     await view.load(memory);
     assert.equal(view.sees(connected), false);
     await settle();
@@ -386,7 +386,7 @@ describe('a member of a meeting, for a listener that sees only this meeting', ()
   });
 
   test('is not shown any more from the moment it leaves', async () => {
-    const view = viewOn({ listIds: async () => [member], get: async () => null });
+    const view = viewOn({ listIds: async () => [member], find: async () => null });
     await view.load({ last: 0, removalOf: () => 0 });
     assert.equal(view.sees(connected), true);
     view.sees(inMeeting('instance.left'));
@@ -394,7 +394,7 @@ describe('a member of a meeting, for a listener that sees only this meeting', ()
   });
 
   test('is not shown after the store could not say whether it is still a member', async () => {
-    const view = viewOn({ get: async () => assert.fail('the store is away') });
+    const view = viewOn({ find: async () => assert.fail('the store is away') });
     view.sees(inMeeting('instance.joined'));
     assert.equal(view.isStale, false);
     await settle();

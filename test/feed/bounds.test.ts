@@ -118,7 +118,7 @@ describe('a replay', () => {
 test('a listener reads the instances that join its meetings one at a time, each once however often it joins', async () => {
   const gates: PromiseWithResolvers<null>[] = [];
   const read: string[] = [];
-  const get = (instance_id: string): Promise<null> => {
+  const find = (instance_id: string): Promise<null> => {
     read.push(instance_id);
     const gate = Promise.withResolvers<null>();
     gates.push(gate);
@@ -126,7 +126,7 @@ test('a listener reads the instances that join its meetings one at a time, each 
   };
   const viewer = { ...EVERYTHING, visibility: { owner_scope: null, meeting_ids: ['m'] } };
   const view = new FeedView(viewer, {
-    store: { instances: { get } } as never,
+    store: { instances: { find } } as never,
     clock: { wall: () => 0 },
     onError: assert.ifError,
   });

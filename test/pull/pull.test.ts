@@ -376,7 +376,7 @@ test('a pull that waits behind another one on its connection ends with the conne
 /** The parts that a pull needs, without a service. */
 function pullParts(calls: string[], given: Partial<PullContext> = {}): PullContext {
   return {
-    store: { instances: { get: () => Promise.resolve(PULLED_ROW) }, deliveries: { get: () => Promise.resolve(null) } },
+    store: { instances: { find: () => Promise.resolve(PULLED_ROW) }, deliveries: { get: () => Promise.resolve(null) } },
     engine: { written: () => Promise.resolve(), isFullOfReplies: false },
     pull_transport: {
       changes: 0,
@@ -405,7 +405,7 @@ describe('a pull whose registration is read slowly', () => {
   async function callsOf({ client_leaves }: { client_leaves: boolean }): Promise<string[]> {
     const calls: string[] = [];
     const read = Promise.withResolvers<InstanceRow>();
-    const store = { instances: { get: () => read.promise }, deliveries: { get: () => Promise.resolve(null) } };
+    const store = { instances: { find: () => read.promise }, deliveries: { get: () => Promise.resolve(null) } };
     const endpoint = new PullEndpoint(pullParts(calls, { store }));
     const exchange = endpoint.pull('i', { results: [], max: 1, wait_s: 0, pull_id: 'x' }, false);
     if (client_leaves) exchange.end(false);
@@ -430,7 +430,7 @@ describe('a pull whose registration is read slowly', () => {
     let is_here = true;
     const store = {
       instances: {
-        get: async () => {
+        find: async () => {
           is_here = false;
           return PULLED_ROW;
         },

@@ -234,6 +234,7 @@ export class ModelStore implements StoreOperations {
     // No world has subscriptions.
     endedLeases: () => [],
     get: (instance_id) => this.#get(instance_id),
+    find: (instance_id) => this.#instances.get(instance_id) ?? null,
     load: (instance_ids) => {
       const wanted = new Set(instance_ids);
       return sortedKeys(this.#instances)

@@ -4,6 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import type { Visibility } from '../../src/domain/access.ts';
 import type { InstanceFilter } from '../../src/store/contract/instances.ts';
 import type { Reads } from '../../src/store/contract/search.ts';
 import { type EngineUnderTest, ENGINES } from '../support/engines.ts';
@@ -162,6 +163,37 @@ function boundsThem(engine: EngineUnderTest): void {
     ]);
     assert.equal((await store.instances.get('z', seen))?.instance_id, 'z');
     assert.equal(await store.instances.get('03', seen), null);
+  });
+
+  test('an instance is found without its count by those who see it, and by nobody else', async (t) => {
+    const store = await engine.open(t);
+    await register(store, 'own', WALL, { owner_key_id: 'key' });
+    await register(store, 'also own', WALL, { owner_key_id: 'key' });
+    await register(store, 'member', WALL, { owner_key_id: 'other' });
+    await register(store, 'left', WALL, { owner_key_id: 'other' });
+    await meeting(store, 'm', 'member', 'left');
+    await store.meetings.leave('m', 'left', WALL);
+    const keys: (Visibility | null)[] = [
+      null,
+      { owner_scope: null, meeting_ids: [] },
+      { owner_scope: { key_id: 'key', instance_id: null }, meeting_ids: [] },
+      { owner_scope: { key_id: 'key', instance_id: 'own' }, meeting_ids: ['m', 'nowhere'] },
+    ];
+    const found = keys.map(async (visibility) => {
+      const ids: string[] = [];
+      for (const id of ['own', 'also own', 'member', 'left', 'nobody']) {
+        const instance = await store.instances.find(id, visibility);
+        if (instance !== null) ids.push(instance.instance_id);
+        if (instance !== null) assert.deepEqual([instance], await store.instances.load([id]));
+      }
+      return ids;
+    });
+    assert.deepEqual(await Promise.all(found), [
+      ['own', 'also own', 'member', 'left'],
+      [],
+      ['own', 'also own'],
+      ['own', 'member'],
+    ]);
   });
 
   test('a call that meets long rows reads fewer of them, and at least one', async (t) => {

@@ -341,6 +341,7 @@ const COMMANDS = {
       },
       d.visibility,
     ),
+  'find instance': (store, d) => store.instances.find(d.instance_id, d.visibility),
   'list ids': (store, d) =>
     store.instances.listIds(
       d.flag(1) ? d.instance_id : null,

@@ -55,12 +55,12 @@ function endOf(token: string, { key_id }: PortalTerms): string {
 export class PortalLinks implements OtherTokens {
   readonly #secrets: DerivedSecrets;
   readonly #keyring: Keyring;
-  readonly #instances: Pick<InstanceStore, 'get'>;
+  readonly #instances: Pick<InstanceStore, 'find'>;
   readonly #clock: Clock;
   /** The ends of the links that were verified lately. */
   readonly #verified = new GenerationCache<true>(VERIFIED_MAX);
 
-  constructor(secrets: DerivedSecrets, keyring: Keyring, instances: Pick<InstanceStore, 'get'>, clock: Clock) {
+  constructor(secrets: DerivedSecrets, keyring: Keyring, instances: Pick<InstanceStore, 'find'>, clock: Clock) {
     this.#secrets = secrets;
     this.#keyring = keyring;
     this.#instances = instances;
@@ -93,7 +93,7 @@ export class PortalLinks implements OtherTokens {
     const limited_to = owner_scope?.instance_id ?? null;
     if (limited_to !== null && limited_to !== instance_id)
       throw invalidField('instance_id', 'must be the instance to which the key is limited, or absent');
-    if ((await this.#instances.get(instance_id, visibility)) === null)
+    if ((await this.#instances.find(instance_id, visibility)) === null)
       throw invalidField('instance_id', 'must be an instance that the key owns, or absent');
   }
 

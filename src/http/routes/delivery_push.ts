@@ -1,9 +1,10 @@
 /** The POST that an attempt of a delivery makes, without its secrets. */
 import type { Clock } from '../../delivery/clock.ts';
 import { pushHeaders } from '../../delivery/transport/push.ts';
+import type { Instance } from '../../domain/instance.ts';
 import { pushBody, pushBodyHead, timestampOf } from '../../domain/push_body.ts';
 import type { DeliveryStore } from '../../store/contract/deliveries.ts';
-import type { InstanceRow, InstanceStore } from '../../store/contract/instances.ts';
+import type { InstanceStore } from '../../store/contract/instances.ts';
 import type { FoundMessage, MessageStore } from '../../store/contract/messages.ts';
 import type { App, RequestFor, RouteShape } from '../context.ts';
 import { responses } from '../responses.ts';
@@ -15,7 +16,7 @@ export interface DeliveryPushContext {
   store: {
     deliveries: Pick<DeliveryStore, 'get'>;
     messages: Pick<MessageStore, 'get'>;
-    instances: Pick<InstanceStore, 'get'>;
+    instances: Pick<InstanceStore, 'find'>;
   };
   clock: Clock;
   user_agent: string;
@@ -45,7 +46,7 @@ async function getDeliveryPush(
   // A message is kept as long as it has a delivery. It can be missing here only if the delivery was removed just now.
   const message = delivery === null ? null : await store.messages.get(delivery.message_id);
   if (delivery === null || message === null) throw deliveryNotFound(delivery_id);
-  const instance = await store.instances.get(delivery.instance_id, visibility);
+  const instance = await store.instances.find(delivery.instance_id, visibility);
   const { attempt = 1, started_at } = delivery.attempts.at(-1) ?? {};
   const timestamp_s = Math.floor((started_at === undefined ? clock.wall() : Date.parse(started_at)) / 1000);
   // Leaves out the headers of a trace: they are for tools that watch, and not for the receiver.
@@ -59,7 +60,7 @@ async function getDeliveryPush(
   };
 }
 
-function hiddenHeaders(instance: InstanceRow | null): Record<string, string> {
+function hiddenHeaders(instance: Instance | null): Record<string, string> {
   return Object.fromEntries(Object.keys(instance?.webhook_headers ?? {}).map((name) => [name, HIDDEN]));
 }
 

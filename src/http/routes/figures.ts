@@ -14,7 +14,7 @@ export interface FigureContext {
   counts: Pick<Counts, 'of'>;
   history: Pick<History, 'read'>;
   instance_history: Pick<InstanceHistory, 'read'>;
-  store: { instances: Pick<InstanceStore, 'get'> };
+  store: { instances: Pick<InstanceStore, 'find'> };
 }
 
 export function figureRoutes(app: App, context: FigureContext): void {
@@ -92,7 +92,7 @@ async function getInstanceHistory(
   { store, instance_history }: FigureContext,
   { params: { instance_id }, principal }: RequestFor<typeof GET_INSTANCE_HISTORY>,
 ) {
-  const { created_at } = existing(await store.instances.get(instance_id, principal.visibility), instance_id);
+  const { created_at } = existing(await store.instances.find(instance_id, principal.visibility), instance_id);
   const { counting_since, starts_at, ends_at, ...columns } = instance_history.read(instance_id, created_at);
   return {
     counting_since: isoTime(counting_since),

@@ -45,7 +45,7 @@ const SECRET_BYTES = 32;
 const RETRY_WHEN_UPGRADED_S = 10;
 
 export interface InstanceContext {
-  store: { instances: Pick<InstanceStore, 'list' | 'get'>; cluster: Pick<ClusterStore, 'hasOlderNode'> | null };
+  store: { instances: Pick<InstanceStore, 'list' | 'get' | 'find'>; cluster: Pick<ClusterStore, 'hasOlderNode'> | null };
   changes: Pick<Changes, 'instances'>;
   test_pushes: TestPushes;
   clock: Clock;
@@ -210,7 +210,7 @@ async function updateInstance(
   assertFieldsOpenToLinks(principal, Object.keys(body));
   if (body.owner_key_id !== undefined) assertHandOver(principal, body.owner_key_id, keyring);
   if (body.webhook_url !== undefined) {
-    const { transport } = existing(await store.instances.get(instance_id, ownedBy(principal)), instance_id);
+    const { transport } = existing(await store.instances.find(instance_id, ownedBy(principal)), instance_id);
     assertUrlAllowed(body.webhook_url, transport, egress_policy);
   }
   const patch = {
@@ -327,7 +327,7 @@ async function testWebhook(
   reply: FastifyReply,
 ) {
   const { body, principal } = request;
-  const row = existing(await store.instances.get(body.instance_id, ownedBy(principal)), body.instance_id);
+  const row = existing(await store.instances.find(body.instance_id, ownedBy(principal)), body.instance_id);
   if (row.transport !== 'webhook') throw invalidField('instance_id', 'pulls: there is no webhook to test');
   const author = audit_trail.authorOf(request);
   const diagnosis = await test_pushes.make({ ...body, key_id: principal.key_id }, reply.raw, async (transport) => {

@@ -44,7 +44,7 @@ import { endedInWords, pageTexts, words } from './invite_page.ts';
 const PAGE = 'invite.html';
 
 export interface InviteContext {
-  store: { invites: Pick<InviteStore, 'list' | 'find'>; instances: Pick<InstanceStore, 'get'> };
+  store: { invites: Pick<InviteStore, 'list' | 'find'>; instances: Pick<InstanceStore, 'find'> };
   changes: Pick<Changes, 'invites'>;
   clock: Clock;
   log: Log;
@@ -112,7 +112,7 @@ async function createInvite(
 
 /** A subscription keeps its key, so the store would refuse each machine that redeems such an invite. */
 async function assertNoSubscription({ instances }: InviteContext['store'], instance_id: string): Promise<void> {
-  const instance = await instances.get(instance_id);
+  const instance = await instances.find(instance_id);
   if (instance !== null && instance.lease_until !== null)
     throw invalidField('instance_id', 'is the id of a subscription of MCP Events, which keeps its key: choose another');
 }

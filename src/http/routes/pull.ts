@@ -43,7 +43,7 @@ const CLIENT_CHARS_MAX = 200;
 const QUIET_MS = 90_000;
 
 export interface PullContext {
-  store: { instances: Pick<Store['instances'], 'get'>; deliveries: Pick<Store['deliveries'], 'get'> };
+  store: { instances: Pick<Store['instances'], 'find'>; deliveries: Pick<Store['deliveries'], 'get'> };
   engine: Pick<Engine, 'written' | 'isFullOfReplies'>;
   pull_transport: Pick<
     PullTransport,
@@ -146,7 +146,7 @@ async function readPermit(
 ): Promise<PullPermit> {
   const as_of = pull_transport.changes;
   const visibility = owner_scope === null ? null : { owner_scope, meeting_ids: [] };
-  const row = existing(await store.instances.get(instance_id, visibility), instance_id);
+  const row = existing(await store.instances.find(instance_id, visibility), instance_id);
   if (row.transport !== 'pull')
     throw invalidField('instance_id', 'is pushed to: register it with the transport `pull` to pull');
   const { owner_key_id, updated_at } = row;

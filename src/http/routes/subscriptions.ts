@@ -14,7 +14,7 @@ import { assertStanding } from '../auth/standing.ts';
 import type { TestPushes } from '../test_pushes.ts';
 
 interface SubscriptionContext {
-  store: { instances: Pick<InstanceStore, 'get'> };
+  store: { instances: Pick<InstanceStore, 'find'> };
   test_pushes: TestPushes;
   keyring: Pick<Keyring, 'known'>;
   clock: Clock;
@@ -59,7 +59,7 @@ export async function leaseOf(
     throw invalidField('webhook_url', 'must be https for MCP Events; http is for this machine only');
   const wall_ms = clock.wall();
   const visibility = owner_scope === null ? null : { owner_scope, meeting_ids: [] };
-  const known = await store.instances.get(instance_id, visibility);
+  const known = await store.instances.find(instance_id, visibility);
   const is_verified =
     known !== null &&
     known.owner_key_id === key_id &&

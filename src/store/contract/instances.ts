@@ -104,7 +104,10 @@ export interface InstanceStore {
     wall_ms: number,
     owner_scope?: OwnerScope | null,
   ): Promise<{ created: boolean; instance: InstanceRow; dropped_header_names: string[] }>;
+  /** Counts all pending deliveries of the instance: use `find` where nobody needs their number. */
   get(instance_id: string, visibility?: Visibility | null): Promise<InstanceRow | null>;
+  /** The instance, without counts; null when the caller does not see it. Takes as long whatever is pending. */
+  find(instance_id: string, visibility?: Visibility | null): Promise<Instance | null>;
   /** The instances with these ids, as far as they exist; without counts, which delivering does not need. */
   load(instance_ids: string[]): Promise<Instance[]>;
   /**

@@ -1,6 +1,7 @@
 /** Reads instances: one, and lists in the order of their ids. */
 import { sql } from 'kysely';
 import type { Visibility } from '../../domain/access.ts';
+import type { Instance } from '../../domain/instance.ts';
 import type { InstanceRow, InstanceStore, ListedId } from '../contract/instances.ts';
 import { type Reads, SEARCH_READS, type SearchPage } from '../contract/search.ts';
 import {
@@ -18,6 +19,7 @@ import { decodeCursor, pageOf } from '../rows/page.ts';
 import { searchedUpTo } from '../rows/part.ts';
 import { isPart } from '../rows/search.ts';
 import { INSTANCE_COLUMNS, of } from './columns.ts';
+import type { InstancesTable } from '../rows/tables.ts';
 import { build, type Session, statement } from './database.ts';
 import { isFirstSeen, isInstanceVisible } from './owner_scope.ts';
 import { rowsOfPage } from './page.ts';
@@ -47,12 +49,27 @@ const GET = statement(
 
 export function instanceLists(
   session: Session,
-  { instanceRowOf, listedRowOf }: Pick<ReturnType<typeof instanceReader>, 'instanceRowOf' | 'listedRowOf'>,
-): Pick<InstanceStore, 'get' | 'list' | 'listIds' | 'count'> {
+  {
+    instanceOf,
+    instanceRowOf,
+    listedRowOf,
+  }: Pick<ReturnType<typeof instanceReader>, 'instanceOf' | 'instanceRowOf' | 'listedRowOf'>,
+): Pick<InstanceStore, 'get' | 'find' | 'list' | 'listIds' | 'count'> {
   async function get(instance_id: string, visibility?: Visibility | null): Promise<InstanceRow | null> {
     if (visibility) return (await list({ limit: 1, instance_id }, visibility)).data[0] ?? null;
     const row = await session.one<CountedRow>(GET, { instance_id });
     return row === undefined ? null : instanceRowOf(row);
+  }
+
+  async function find(instance_id: string, visibility?: Visibility | null): Promise<Instance | null> {
+    let query = build
+      .selectFrom('instances as i')
+      .select(of('i', INSTANCE_COLUMNS))
+      .where('i.instance_id', '=', instance_id);
+    if (visibility) query = query.where(isInstanceVisible(visibility));
+    const { sql: text, parameters } = query.compile();
+    const row = (await session.query<InstancesTable>(text, parameters)).rows[0];
+    return row === undefined ? null : instanceOf(row);
   }
 
   /** The rows of a walk that the caller sees, without the conditions that no index serves, in the order of their ids. */
@@ -131,5 +148,5 @@ export function instanceLists(
     return countsOf((await session.query<CountedState>(text, parameters)).rows, limit);
   }
 
-  return { get, list, listIds, count };
+  return { get, find, list, listIds, count };
 }

@@ -73,7 +73,7 @@ const MAKERS: { [Noun in keyof Operations]: (session: Session, parts: Parts) => 
 
 /** The methods that only read. They need no transaction. */
 const READS: Readonly<Partial<Record<string, readonly string[]>>> = {
-  instances: ['get', 'load', 'list', 'listIds', 'count', 'webhookUrls'],
+  instances: ['get', 'find', 'load', 'list', 'listIds', 'count', 'webhookUrls'],
   meetings: ['get', 'list', 'instances', 'settings', 'allSettings', 'candidates'],
   messages: ['list', 'get', 'ofDelivery', 'search', 'answeredBy', 'answersTo', 'last', 'since'],
   deliveries:

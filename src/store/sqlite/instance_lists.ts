@@ -1,6 +1,7 @@
 /** Reads instances: one, and lists in the order of their ids. */
 import { sql } from 'kysely';
 import type { Visibility } from '../../domain/access.ts';
+import type { Instance } from '../../domain/instance.ts';
 import type { InstanceRow, InstanceStore, ListedId } from '../contract/instances.ts';
 import { type Reads, SEARCH_READS, type SearchPage } from '../contract/search.ts';
 import {
@@ -29,12 +30,23 @@ const GET = `SELECT i.*, ${PENDING} AS pending_deliveries, ? AS current_epoch FR
 
 export function instanceLists(
   db: Database,
-  { instanceRowOf, listedRowOf }: Pick<ReturnType<typeof instanceReader>, 'instanceRowOf' | 'listedRowOf'>,
-): Pick<Sync<InstanceStore>, 'get' | 'list' | 'listIds' | 'count'> {
+  {
+    instanceOf,
+    instanceRowOf,
+    listedRowOf,
+  }: Pick<ReturnType<typeof instanceReader>, 'instanceOf' | 'instanceRowOf' | 'listedRowOf'>,
+): Pick<Sync<InstanceStore>, 'get' | 'find' | 'list' | 'listIds' | 'count'> {
   function get(instance_id: string, visibility?: Visibility | null): InstanceRow | null {
     if (visibility) return list({ limit: 1, instance_id }, visibility).data[0] ?? null;
     const row = db.prepare(GET).get(db.term, instance_id) as CountedRow | undefined;
     return row === undefined ? null : instanceRowOf(row);
+  }
+
+  function find(instance_id: string, visibility?: Visibility | null): Instance | null {
+    let query = db.build.selectFrom('instances as i').selectAll('i').where('i.instance_id', '=', instance_id);
+    if (visibility) query = query.where(isInstanceVisible(visibility));
+    const row = db.all(query)[0];
+    return row === undefined ? null : instanceOf(row);
   }
 
   /** The rows of a walk that the caller sees, without the conditions that no index serves, in the order of their ids. */
@@ -107,5 +119,5 @@ export function instanceLists(
     return countsOf(db.all(states), limit);
   }
 
-  return { get, list, listIds, count };
+  return { get, find, list, listIds, count };
 }
