@@ -9,8 +9,9 @@ export const PAIR_LIMIT_MAX = 1_000;
 export const PAIR_WINDOW_S_MAX = 3_600;
 
 /**
- * The most deliveries of an instance that are read to find what its pairs said, and the most bytes of their lists of
- * agents. Older deliveries are ignored. A list has up to 40 KB, so without the second limit one read takes 80 MB.
+ * To find the earlier messages of a pair, the guard reads the latest deliveries of the receiving instance: at most
+ * `rows_max` deliveries, whose lists of agents have at most `bytes_max` bytes together. It ignores older deliveries. A
+ * list has up to 40 KB, so without the second limit one read takes 80 MB.
  */
 export const GUARD_READ = { rows_max: 2_000, bytes_max: 4 << 20 };
 

@@ -1,4 +1,6 @@
-/** A one-time link: the machine that redeems it gets a key for one instance and its meetings. */
+/**
+ * A one-time link. The machine that redeems it gets a key for one instance, and for the meetings that the link names.
+ */
 import { ID_CHARS_MAX } from './id.ts';
 
 /**

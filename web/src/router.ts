@@ -24,8 +24,8 @@ function read(): Place {
 }
 
 /**
- * Goes to the view at the path `to`, which has no prefix, also in the portal. With `replace`, the back button does not
- * return to the current view.
+ * Goes to the view at the path `to`. The path has no prefix: in the portal, this function adds it. With `replace`, the
+ * back button does not return to the current view.
  */
 export function go(to: string, { replace = false } = {}): void {
   const address = BASE + to;

@@ -99,7 +99,10 @@ export function styled(style: Style, text: string): string {
 /** Letters and signs of scripts that join. Between two of them, U+200C and U+200D change what is seen. */
 const JOINING = String.raw`[[\p{L}\p{M}]&&[\p{scx=Arab}\p{scx=Syrc}\p{scx=Nkoo}\p{scx=Mong}\p{scx=Deva}\p{scx=Beng}\p{scx=Guru}\p{scx=Gujr}\p{scx=Orya}\p{scx=Taml}\p{scx=Telu}\p{scx=Knda}\p{scx=Mlym}\p{scx=Sinh}\p{scx=Mymr}\p{scx=Khmr}]]`;
 
-/** The letters of the flags of England, Scotland and Wales: the only tags that every system draws. */
+/**
+ * The tag characters of Unicode in the flags of England, Scotland and Wales. Unicode recommends no other flags with tag
+ * characters.
+ */
 const FLAGS = String.raw`\u{e0067}\u{e0062}(?:\u{e0065}\u{e006e}\u{e0067}|\u{e0073}\u{e0063}\u{e0074}|\u{e0077}\u{e006c}\u{e0073})\u{e007f}`;
 
 /** Characters that are invisible alone, but change what is seen before or after them. */

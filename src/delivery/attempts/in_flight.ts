@@ -33,7 +33,7 @@ export class StartedAttempt extends ListNode {
 export class InFlight {
   #count = 0;
   readonly #of: Record<AttemptKind, number> = { first: 0, in_hand: 0, trusted: 0, doubtful: 0 };
-  /** Attempts in turns that do not hang, in the order of their start. */
+  /** The attempts in turns that `takeHanging` has not returned, in the order of their start. */
   readonly #young: Record<TurnKind, IntrusiveList<StartedAttempt>> = {
     trusted: new IntrusiveList(),
     doubtful: new IntrusiveList(),

@@ -10,8 +10,8 @@ import { RESPONSE_HEADER_BYTES_MAX } from './failures.ts';
 const IDLE_MS = 10_000;
 const IDLE_MS_MAX = 60_000;
 /**
- * How much earlier than the receiver Convoke closes a connection, so that the receiver does not close it just when
- * Convoke uses it for the next push.
+ * Convoke closes an unused connection this much earlier than the receiver would. Otherwise the receiver may close the
+ * connection just when Convoke uses it for the next push.
  */
 const IDLE_HINT_MARGIN_MS = 1000;
 /** The memory that an unused connection takes in this process (bench/NOTES.md, "Wide meetings"). */

@@ -30,7 +30,7 @@ export interface Target {
    */
   keys: readonly SigningKey[] | null;
   switched_on: boolean;
-  /** A number that changes with each version of the registration. */
+  /** When the registration changed, by the wall clock. Two changes in one millisecond have the same time. */
   updated_at: number;
 }
 

@@ -26,7 +26,7 @@ import {
 } from '../schemas/session.ts';
 
 const COOKIE_IS_SET =
-  'The cookie is HttpOnly and SameSite=Strict, and lasts for 12 hours, but no longer than the key. Every request with the cookie must also send csrf_token as the header convoke-csrf. Only this response has csrf_token, and the cookie alone gives no access.';
+  'The cookie is HttpOnly and SameSite=Strict, and lasts for 12 hours, but no longer than the key. Every request with the cookie must also send csrf_token as the header convoke-csrf. Only this response, and responses to requests with this header, contain csrf_token: the cookie alone gives no access.';
 
 export interface SessionContext {
   store: Pick<Store, 'cluster'>;

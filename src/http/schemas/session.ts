@@ -17,7 +17,7 @@ export const SessionSchema = Type.Object(
     expires_at: nullable(time('A time.'), 'When the session ends; null without a cookie.'),
     csrf_token: nullable(
       Type.String(),
-      'Sent as the header convoke-csrf with every request by the session. The response that begins the session has it, and so has the response to a request that carries it; null otherwise.',
+      'The page sends this token in the header convoke-csrf with every request of the session. Only the response that begins the session, and responses to requests with this header, contain the token; null otherwise.',
     ),
     version: Type.String({ description: 'The version of the service.' }),
     environment: nullable(

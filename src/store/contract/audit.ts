@@ -28,8 +28,8 @@ export interface AuditStore {
    * that records the removal. Because each removal adds an entry, removals must be rare: the call removes nothing while
    * the first entry is less than a day older than `before_ms`. Returns how many entries it removed.
    *
-   * An entry with a time after `future_ms` has the time of a wrong clock. It goes with the first old entry behind it,
-   * and does not count for `limit`.
+   * An entry with a time after `future_ms` has the time of a wrong clock. The call removes it together with the first
+   * old entry that follows it in the log, and does not count it against `limit`.
    */
   prune(times: { before_ms: number; future_ms: number }, limit: number, wall_ms: number): Promise<number>;
 }

@@ -35,7 +35,10 @@ import { OldRuns } from './writers/old_runs.ts';
 import { SettlementWriter } from './writers/settlement_writer.ts';
 import type { RawChange } from './cluster/stored_rows.ts';
 
-/** How long the results of an accept wait at most for the earlier batches of other nodes. */
+/**
+ * The longest time that the results of accepted messages wait until the engine has the earlier batches of other nodes.
+ * Without this wait the engine sees a gap.
+ */
 const CATCH_UP_MS_MAX = 20;
 
 /** Posts the messages of the thread: replies, changes by other nodes, and failures of the thread's own work. */

@@ -37,7 +37,7 @@ export class OwnWorkFailures {
     this.#now_ms = now_ms;
   }
 
-  /** Says nothing of a store that is being closed. */
+  /** Reports a failure, at most once in REPORT_EVERY_MS for each kind. A store that is being closed is no failure. */
   note(work: OwnWork, error: unknown): void {
     if (error instanceof StoreError && error.code === 'STORE_CLOSED') return;
     const now = this.#now_ms();

@@ -64,7 +64,7 @@ interface WhyNotProps {
   got: readonly string[];
 }
 
-/** For each member that got no delivery: why it would get none now. */
+/** For each member that got no delivery: whether it would get one now, and if not, why. */
 export function WhyNot({ meeting_id, message, got }: WhyNotProps): JSX.Element {
   const { value, problem, again } = useQuery(
     `why not ${JSON.stringify([meeting_id, message])}`,

@@ -284,7 +284,8 @@ async def _respond(push: PushInHand, agent: Agent, threads: ThreadPoolExecutor, 
 
 
 async def call_agent(agent: Callable[[Push], Any], push: Push, threads: ThreadPoolExecutor | None) -> object:
-    """The answer of the agent. A `def` blocks, so it runs in a thread, with the context variables of this call."""
+    """The answer of the agent. An agent that is a plain `def` would block the event loop, so it runs in a thread, with
+    the context variables of the caller."""
     called = getattr(agent, "__call__", agent)  # noqa: B004 - the method of an object may be the one that is async
     if inspect.iscoroutinefunction(agent) or inspect.iscoroutinefunction(called):
         return await cast("Awaitable[object]", agent(push))

@@ -145,7 +145,10 @@ const NO_TRACES: TraceParts = { parameters: '', columns: '', values: '' };
 /** When no message of a batch has a trace, the list traces is empty. Then traces[n.place] is always null. */
 const TRACES: TraceParts = { parameters: ' traces text[],', columns: ', trace', values: ', traces[n.place]' };
 
-/** Selects the row of the result for messages whose key was used before: the `items` for which `condition` holds. */
+/**
+ * Makes a SELECT for the messages of `items` for which `condition` holds: those whose key was used before. It returns
+ * one row of the result, which has the stored values of these messages.
+ */
 function repeatedKeys({ same_key, latest }: Keys, origin: OriginParts, items: string, condition: string): string {
   return `
         SELECT json_agg(i.place)::text, json_agg(k.message_no)::text, json_agg(k.seq)::text, json_agg(k.deliveries_queued)::text, json_agg(k.accepted_at)::text,
