@@ -294,13 +294,13 @@ export async function createConvoke(
     await Promise.all(Object.values(secrets).map((each) => each.refresh()));
     await keyring.refresh();
     keyring.onChange = () => {
-      feed.judge();
-      pull_transport.judge();
+      feed.endRevoked();
+      pull_transport.endRevoked();
       leases.look();
     };
     sessions.onEnd = () => {
-      feed.judge();
-      pull_transport.judge();
+      feed.endRevoked();
+      pull_transport.endRevoked();
     };
     if (keyring.is_open && !isLoopbackHost(config.host))
       throw new NoKeyError(`there is no key, and ${config.host} is not loopback`);

@@ -23,9 +23,11 @@ import type { LaneKey } from '../store/contract/deliveries.ts';
 import type { Store } from '../store/store.ts';
 import { Acceptor, type Send, type Sent } from './accept/acceptor.ts';
 import { Backpressure } from './accept/backpressure.ts';
+import { AttemptLimit } from './attempts/attempt_limit.ts';
 import { Attempts } from './attempts/attempts.ts';
 import { CatchUp } from './attempts/catch_up.ts';
 import { Dispatcher } from './attempts/dispatcher.ts';
+import { HeldLanes } from './attempts/held_lanes.ts';
 import { InFlight } from './attempts/in_flight.ts';
 import { Results } from './attempts/results.ts';
 import { LoopGuard } from './attempts/loop_guard.ts';
@@ -126,10 +128,14 @@ export class Engine {
       lane_cursors: new LaneCursors(invalidations),
     };
     const recipients = new RecipientCache(partitions, memory, turns, cluster?.lane_cursors ?? null);
-    const saturation = new Saturation(load, settings.max_in_flight);
-    const turn_limits = new TurnLimits(saturation, in_flight, settlements, memory);
+    const saturation = new Saturation(load);
+    const attempt_limit = new AttemptLimit(saturation, settings.max_in_flight);
+    const turn_limits = new TurnLimits(attempt_limit, in_flight, settlements, memory);
     const { max_in_flight, instance_concurrency, retry_schedule_ms, user_agent, max_message_bytes } = settings;
     const limits = { max_in_flight, instance_concurrency };
+    const held_lanes = new HeldLanes(clock, timers, expiry, (recipient, lane) =>
+      this.#dispatcher.wake(recipient, lane),
+    );
     const base = {
       clock,
       timers,
@@ -142,6 +148,7 @@ export class Engine {
       memory,
       recipients,
       in_flight,
+      held_lanes,
     };
     const { hop_limit, pair_limit, pair_window_s } = settings;
     const meetings = new Meetings({
@@ -296,8 +303,7 @@ export class Engine {
   isReady(instance_id: string): void {
     const recipient = this.#recipients.known(instance_id);
     if (recipient === undefined) return;
-    this.#dispatcher.offer(recipient);
-    this.#dispatcher.run();
+    this.#dispatcher.wake(recipient);
   }
 
   /**

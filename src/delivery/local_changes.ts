@@ -62,8 +62,7 @@ export class LocalChanges {
     const recipient = recipients.known(instance_id);
     if (recipient === undefined) return;
     recipient.registration.invalidate();
-    dispatcher.offer(recipient);
-    dispatcher.run();
+    dispatcher.wake(recipient);
   }
 
   /**
@@ -115,8 +114,7 @@ export class LocalChanges {
         dispatcher.offer(recipient, lane);
       }
     }
-    dispatcher.offer(recipient);
-    dispatcher.run();
+    dispatcher.wake(recipient);
   }
 
   /** The settings of a meeting changed. Resolves when this node uses the new settings, or when the store has failed. */

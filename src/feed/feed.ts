@@ -234,7 +234,7 @@ export class Feed {
   }
 
   /** Ends the feeds whose key or session has ended. */
-  judge(): void {
+  endRevoked(): void {
     for (const listener of this.#listeners) {
       const code = listener.standing.revocationReason();
       if (code === null) continue;
@@ -246,7 +246,7 @@ export class Feed {
   #onTick(): void {
     this.#tick = null;
     const now = this.#parts.clock.now();
-    this.judge();
+    this.endRevoked();
     for (const listener of this.#listeners) {
       if (now - listener.written_at >= HEARTBEAT_MS) listener.heartbeat();
       listener.forgetSkipped(now);

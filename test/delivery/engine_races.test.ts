@@ -500,6 +500,7 @@ describe('an instance whose secrets do not open', () => {
     await node.send('m');
     await node.clock.advance(SECOND);
     assert.deepEqual([node.transport.seqsTo('i'), node.transport.seqsTo('other')], [[], [1]]);
+    assert.equal(node.engine.isReading('i'), false, 'a pull of the machine does not wait for a read');
     const codes = node.storage_errors.map((error) => (error as StoreError).code);
     assert.deepEqual(codes, ['SECRET_UNREADABLE']);
     const repair = { ...damaged, webhook_secret: SECRET };

@@ -128,7 +128,7 @@ describe('the way out for machines that pull', () => {
     for (const id of ['a', 'b', 'c']) push(id);
     await clock.advance(1);
     ended.add('revoked');
-    transport.judge();
+    transport.endRevoked();
     await turn();
     assert.deepEqual([results, transport.counts.awaited], [[null], 2]);
     ended.add('expired');
@@ -561,7 +561,7 @@ describe('the way out for machines that pull', () => {
     const { clock, transport, ends, problems, pull, pushesOf } = setUp();
     pull({ standing: { revocationReason: () => 'api_key_revoked' } });
     pull();
-    transport.judge();
+    transport.endRevoked();
     assert.deepEqual(problems(), [['api_key_revoked', undefined]]);
     transport.drain();
     pull();

@@ -60,7 +60,7 @@ for (const ends of [true, false]) {
       const refused = assert.rejects(opened, { code: 'api_key_revoked', status: 401 });
       await new Promise((resolve) => setImmediate(resolve));
       if (ends) code = 'api_key_revoked';
-      feed.judge();
+      feed.endRevoked();
       gate.resolve();
       if (ends) await refused;
       else await assert.rejects(refused, /Missing expected rejection/);

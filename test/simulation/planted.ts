@@ -355,7 +355,8 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     {
       file: DISPATCHER,
       find: "lane !== undefined && lane.state === 'idle'",
-      replace: "lane !== undefined && (lane.state === 'idle' || (recipient.in_hand > 0 && lane.state !== 'ready'))",
+      replace:
+        "lane !== undefined && (lane.state === 'idle' || (recipient.long_in_flight > 0 && lane.state !== 'ready'))",
     },
     ...ONE_THING_AT_A_TIME,
     {
@@ -458,12 +459,12 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'a machine that did not pull was never away': {
     file: RECIPIENT,
-    find: '    if (this.in_hand === 0 && now - Math.max(waits_since, moved_at) >= GONE_AFTER_MS) this.returned_at = now;\n',
+    find: '    if (this.long_in_flight === 0 && now - Math.max(waits_since, moved_at) >= GONE_AFTER_MS) this.returned_at = now;\n',
     replace: '',
   },
   'what waits a moment for a pull was away': {
     file: RECIPIENT,
-    find: 'if (this.in_hand === 0 && now - Math.max(waits_since, moved_at) >= GONE_AFTER_MS) this.returned_at',
+    find: 'if (this.long_in_flight === 0 && now - Math.max(waits_since, moved_at) >= GONE_AFTER_MS) this.returned_at',
     replace: 'this.returned_at',
   },
   'the newest supersedes itself': { file: CATCH_UP, find: 'other.seq > head.seq &&', replace: '' },

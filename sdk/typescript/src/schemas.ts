@@ -1216,8 +1216,8 @@ export interface Session {
   /** When the session ends; null without a cookie. */
   expires_at: string | null;
   /**
-   * Sent as the header convoke-csrf with every request by the session. The response that begins the session has it, and
-   * so has the response to a request that carries it; null otherwise.
+   * The page sends this token in the header convoke-csrf with every request of the session. Only the response that
+   * begins the session, and responses to requests with this header, contain the token; null otherwise.
    */
   csrf_token: string | null;
   /** The version of the service. */

@@ -109,15 +109,15 @@ export class Attempts {
       if (settles === null) traced?.ended(null);
       else settles();
       this.#goOn(recipient, lane, generation);
-      this.#in_flight.conclude(recipient);
+      this.#in_flight.resultNoted(recipient);
       this.#dispatcher.run();
     };
     void this.#transport.push(push, target).then((result) => {
       this.#in_flight.end(started);
       if (result === null) return end(null);
-      recipient.moved(this.#clock.now(), result.duration_ms);
+      recipient.attemptEnds(this.#clock.now(), result.duration_ms);
       // During a long attempt an agent may think for minutes. That time says nothing about the speed of receivers.
-      if (started.kind !== 'in_hand') this.#memory.pushed(result.duration_ms);
+      if (started.kind !== 'long') this.#memory.pushed(result.duration_ms);
       const judged = this.#results.judge(recipient, target, head, result);
       // Made before the replies are stored, so that `settle` does not keep the whole result in memory meanwhile.
       const made = attemptOf(attempt, started_wall, result, answered_before);
@@ -133,8 +133,7 @@ export class Attempts {
       // the next node that holds the partition or after the next start.
       void unsent.then((words) => end(words === null ? null : () => settle(words)));
       // Other lanes of the instance continue meanwhile.
-      this.#dispatcher.offer(recipient);
-      this.#dispatcher.run();
+      this.#dispatcher.wake(recipient);
     });
   }
 

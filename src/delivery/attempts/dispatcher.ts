@@ -14,6 +14,7 @@ import type { TimerQueue } from '../timer_queue.ts';
 import type { Target } from '../transport/target.ts';
 import type { Transport } from '../transport/transport.ts';
 import type { CatchUp } from './catch_up.ts';
+import type { HeldLanes } from './held_lanes.ts';
 import type { LoopGuard } from './loop_guard.ts';
 import { HANGS_AFTER_MS, type InFlight } from './in_flight.ts';
 import { settlementOf } from './settlement.ts';
@@ -41,6 +42,7 @@ export interface DispatcherParts {
   meetings: Pick<Meetings, 'is_loaded' | 'isPaused'>;
   guard: LoopGuard;
   catch_up: CatchUp;
+  held_lanes: HeldLanes;
   /** The most attempts in flight, over all instances. */
   max_in_flight: number;
   /** The most attempts in flight to one instance. */
@@ -59,8 +61,8 @@ export interface Steps {
 
 /**
  * Decides what starts next. Recipients that can start something wait in lists (see lanes/turns.ts), and each recipient
- * has a list of its ready lanes. The dispatcher serves recipients in rotation, and the lanes of each in rotation. No
- * instance waits for the backlog of another.
+ * has a list of its ready lanes. The dispatcher serves recipients in rotation, and the lanes of each in rotation. An
+ * instance without a backlog never waits for the backlog of another.
  */
 export class Dispatcher {
   readonly #observer: Observer;
@@ -78,6 +80,7 @@ export class Dispatcher {
   readonly #meetings: DispatcherParts['meetings'];
   readonly #guard: LoopGuard;
   readonly #catch_up: CatchUp;
+  readonly #held_lanes: HeldLanes;
   readonly #max_in_flight: number;
   readonly #instance_concurrency: number;
   #steps!: Steps;
@@ -103,6 +106,7 @@ export class Dispatcher {
     this.#meetings = parts.meetings;
     this.#guard = parts.guard;
     this.#catch_up = parts.catch_up;
+    this.#held_lanes = parts.held_lanes;
     this.#max_in_flight = parts.max_in_flight;
     this.#instance_concurrency = parts.instance_concurrency;
   }
@@ -144,13 +148,13 @@ export class Dispatcher {
       recipient.ready.push(lane);
     }
     const { isCurrent, reading } = recipient.registration;
-    if (!isCurrent && recipient.in_hand > 0) {
+    if (!isCurrent && recipient.long_in_flight > 0) {
       // Long attempts end when the row says that the instance has another URL or transport, or when the instance was
       // deleted.
       this.#steps.registrations.load(recipient);
     } else if (recipient.ready.length > 0) {
       if (!isCurrent) {
-        if (recipient.goes_first || recipient.turn !== null) this.#steps.registrations.load(recipient);
+        if (recipient.goes_first || recipient.attempts_in_turn !== null) this.#steps.registrations.load(recipient);
         else if (reading === 'none') this.#turns.list(recipient);
       } else if (this.#canStart(recipient, now)) this.#turns.list(recipient);
     }
@@ -158,11 +162,17 @@ export class Dispatcher {
     if (!recipient.isActive) this.#transport.readEnded?.(recipient.instance_id);
   }
 
+  /** Offers a recipient or one of its lanes, and takes steps. */
+  wake(recipient: Recipient, lane?: Lane): void {
+    this.offer(recipient, lane);
+    this.run();
+  }
+
   #canStart(recipient: Recipient, now: number): boolean {
     if (!recipient.canStart(now, this.#instance_concurrency)) return false;
     const target = recipient.registration.target as Target;
     if (this.#transport.canPush(recipient.instance_id, target)) {
-      if (target.transport === 'pull') recipient.pulls(now);
+      if (target.transport === 'pull') recipient.noteReturn(now);
       // A webhook waits only for room for another long attempt. The receiver was busy and not away, so `returned_at`
       // does not change.
       else recipient.waits_since = null;
@@ -191,30 +201,15 @@ export class Dispatcher {
    * on disk, it no longer counts as one with a backlog.
    */
   #noteIfDone(recipient: Recipient): void {
-    if ((recipient.turn === null && !recipient.is_behind) || recipient.isActive) return;
+    if ((recipient.attempts_in_turn === null && !recipient.is_behind) || recipient.isActive) return;
     this.#turns.end(recipient);
     recipient.registration.forgetKeys();
-    const is_away = recipient.registration.health.backoff_step > 0;
-    if (!is_away && recipient.ready.length === 0 && !recipient.isSpilled) recipient.is_behind = false;
+    const is_backing_off = recipient.registration.health.backoff_step > 0;
+    if (!is_backing_off && recipient.ready.length === 0 && !recipient.isSpilled) recipient.is_behind = false;
   }
 
   endTurn(recipient: Recipient): void {
     this.#turns.end(recipient);
-  }
-
-  /**
-   * Holds a lane: no attempt on its deliveries starts before its head is due. When the head expires sooner, the lane
-   * continues then: the head fails, and the next delivery follows.
-   *
-   * @param due_at when the next attempt on the head is due
-   */
-  hold(recipient: Recipient, lane: Lane, head: LaneDelivery, due_at: number): void {
-    const at = Math.min(due_at, this.#expiry.endOf(head, this.#clock.now()));
-    lane.held_until = at;
-    this.#timers.schedule(at, () => {
-      this.offer(recipient, lane);
-      this.run();
-    });
   }
 
   /**
@@ -258,7 +253,7 @@ export class Dispatcher {
         const lane = recipient.ready.shift() as Lane;
         lane.unlist();
         this.#step(recipient, lane);
-      }
+      } else this.#turns.endUnused(recipient);
       this.offer(recipient);
     }
     this.#is_running = false;
@@ -321,7 +316,7 @@ export class Dispatcher {
         return;
       }
       if (!lane.aside && head.next_attempt_at !== null && head.next_attempt_at > now) {
-        this.hold(recipient, lane, head, head.next_attempt_at);
+        this.#held_lanes.hold(recipient, lane, head, head.next_attempt_at);
         return;
       }
       const verdict = this.#judge(recipient, lane, head);
@@ -335,7 +330,7 @@ export class Dispatcher {
     }
     if (lane.aside) void this.#steps.aside_deliveries.load(recipient);
     else if (lane.backlog === null) this.#recipients.evictIfIdle(recipient, lane);
-    else if (this.#turns.isUp(recipient)) {
+    else if (this.#turns.mustYield(recipient)) {
       this.#turns.end(recipient);
       this.offer(recipient, lane);
     } else this.#steps.loader.load(recipient, lane, lane.backlog);

@@ -3,10 +3,10 @@ import type { Recipient, TurnKind } from '../lanes/recipient.ts';
 import { mayTakeLong, type Target } from '../transport/target.ts';
 
 /**
- * The limits that an attempt counts against. `first`: the limits for an instance without a backlog. `in_hand`: only the
+ * The limits that an attempt counts against. `first`: the limits for an instance without a backlog. `long`: only the
  * limits of its transport, because the attempt may take as long as an agent thinks. Otherwise the limits of the turn.
  */
-export type AttemptKind = 'first' | 'in_hand' | TurnKind;
+export type AttemptKind = 'first' | 'long' | TurnKind;
 
 /**
  * An attempt in a turn hangs when it has taken this long. A receiver that does not respond costs this thread nothing, so
@@ -32,7 +32,7 @@ export class StartedAttempt extends ListNode {
 /** Counts the attempts in flight: of all instances, of each instance, and of each partition. */
 export class InFlight {
   #count = 0;
-  readonly #of: Record<AttemptKind, number> = { first: 0, in_hand: 0, trusted: 0, doubtful: 0 };
+  readonly #of: Record<AttemptKind, number> = { first: 0, long: 0, trusted: 0, doubtful: 0 };
   /** The attempts in turns that `takeHanging` has not returned, in the order of their start. */
   readonly #young: Record<TurnKind, IntrusiveList<StartedAttempt>> = {
     trusted: new IntrusiveList(),
@@ -47,7 +47,7 @@ export class InFlight {
 
   /** Attempts in flight that count against the limit of all instances. */
   get limited(): number {
-    return this.#count - this.#of.in_hand;
+    return this.#count - this.#of.long;
   }
 
   /** Attempts in flight that were started in a turn of this kind. */
@@ -68,9 +68,9 @@ export class InFlight {
   start(recipient: Recipient, target: Target, now: number): StartedAttempt {
     if (recipient.in_flight === 0) recipient.moved_at = now;
     recipient.partition.attemptStarts();
-    const kind = mayTakeLong(target) ? 'in_hand' : recipient.turn === null ? 'first' : recipient.turn_kind;
+    const kind = mayTakeLong(target) ? 'long' : recipient.attempts_in_turn === null ? 'first' : recipient.turn_kind;
     this.#add(recipient, kind, 1);
-    recipient.attempted();
+    recipient.attemptStarts();
     const attempt = new StartedAttempt(recipient, kind, now);
     if (kind === 'trusted' || kind === 'doubtful') this.#young[kind].add(attempt);
     return attempt;
@@ -87,7 +87,7 @@ export class InFlight {
     return first.recipient;
   }
 
-  /** An attempt ended. The caller then notes the result, if the attempt has one, and calls `conclude`. */
+  /** An attempt ended. The caller then notes the result, if the attempt has one, and calls `resultNoted`. */
   end(attempt: StartedAttempt): void {
     attempt.list?.delete(attempt);
     this.#add(attempt.recipient, attempt.kind, -1);
@@ -98,11 +98,11 @@ export class InFlight {
     this.#count += change;
     recipient.in_flight += change;
     this.#of[kind] += change;
-    if (kind === 'in_hand') recipient.in_hand += change;
+    if (kind === 'long') recipient.long_in_flight += change;
   }
 
   /** The result of an attempt is noted: the partition of the recipient may be released. */
-  conclude(recipient: Recipient): void {
+  resultNoted(recipient: Recipient): void {
     recipient.partition.attemptEnds();
   }
 

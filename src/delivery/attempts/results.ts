@@ -19,7 +19,7 @@ import type { Registrations } from '../lanes/registrations.ts';
 import type { AsideDeliveries } from '../lanes/aside_deliveries.ts';
 import type { Target } from '../transport/target.ts';
 import type { PushResult } from '../transport/transport.ts';
-import type { Dispatcher } from './dispatcher.ts';
+import type { HeldLanes } from './held_lanes.ts';
 import { settlementOf } from './settlement.ts';
 import type { Settlements } from './settlements.ts';
 
@@ -32,7 +32,7 @@ export interface ResultsParts {
   memory: LaneMemory;
   registrations: Registrations;
   aside_deliveries: AsideDeliveries;
-  dispatcher: Dispatcher;
+  held_lanes: HeldLanes;
   /** Delays between attempts that got a bad response. */
   retry_schedule_ms: readonly number[];
 }
@@ -54,7 +54,7 @@ export class Results {
   readonly #memory: LaneMemory;
   readonly #registrations: Registrations;
   readonly #aside_deliveries: AsideDeliveries;
-  readonly #dispatcher: Dispatcher;
+  readonly #held_lanes: HeldLanes;
   readonly #retry_schedule_ms: readonly number[];
 
   constructor(parts: ResultsParts) {
@@ -65,7 +65,7 @@ export class Results {
     this.#memory = parts.memory;
     this.#registrations = parts.registrations;
     this.#aside_deliveries = parts.aside_deliveries;
-    this.#dispatcher = parts.dispatcher;
+    this.#held_lanes = parts.held_lanes;
     this.#retry_schedule_ms = parts.retry_schedule_ms;
   }
 
@@ -136,7 +136,7 @@ export class Results {
           this.#memory.takeHead(lane);
           this.#aside_deliveries.schedule(recipient, again_at);
         } else {
-          this.#dispatcher.hold(recipient, lane, delivery, again_at);
+          this.#held_lanes.hold(recipient, lane, delivery, again_at);
         }
         break;
       }

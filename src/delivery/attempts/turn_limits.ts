@@ -1,7 +1,7 @@
 import type { LaneMemory } from '../lanes/lane_memory.ts';
 import type { Recipient, TurnKind } from '../lanes/recipient.ts';
+import type { AttemptLimit } from './attempt_limit.ts';
 import type { InFlight } from './in_flight.ts';
-import type { Saturation } from './saturation.ts';
 import { type Settlements, UNSETTLED_MAX } from './settlements.ts';
 
 /** The share of the attempts in turns that doubtful instances may have. */
@@ -14,34 +14,37 @@ const TURNS_PER_ATTEMPT = 2;
 
 /**
  * The limits of turns. Recipients with a backlog leave room for recipients without a backlog: among the attempts in
- * flight, among the results to write, and in memory. Doubtful recipients have the same limits again, so that the others
- * do not wait for them.
+ * flight, among the results to write, and in memory.
+ *
+ * Each kind of turn has a limit of its own for turns and for attempts that do not hang, so that the others do not wait
+ * for doubtful recipients. All turns share the limit of all attempts, of which doubtful recipients may have two thirds,
+ * and the room for results and in memory.
  */
 export class TurnLimits {
-  readonly #saturation: Saturation;
+  readonly #attempt_limit: AttemptLimit;
   readonly #in_flight: InFlight;
   readonly #settlements: Settlements;
   readonly #memory: LaneMemory;
 
-  constructor(saturation: Saturation, in_flight: InFlight, settlements: Settlements, memory: LaneMemory) {
-    this.#saturation = saturation;
+  constructor(attempt_limit: AttemptLimit, in_flight: InFlight, settlements: Settlements, memory: LaneMemory) {
+    this.#attempt_limit = attempt_limit;
     this.#in_flight = in_flight;
     this.#settlements = settlements;
     this.#memory = memory;
   }
 
-  /** Adapts the limits to how busy this thread is; call this before the other methods. */
+  /** Adapts the limits to the load of this thread; call this before the other methods. */
   measure(now: number): void {
-    this.#saturation.measure(now);
+    this.#attempt_limit.measure(now);
   }
 
   /** Whether the instances that have a turn of this kind may take a step. */
-  mayGo(kind: TurnKind): boolean {
-    const { attempts_max, attempts_most } = this.#saturation;
-    if (this.#in_flight.young(kind) >= attempts_max || this.#settlements.unsettled >= UNSETTLED_MAX / 2) return false;
+  mayStep(kind: TurnKind): boolean {
+    const { young_max, all_max } = this.#attempt_limit;
+    if (this.#in_flight.young(kind) >= young_max || this.#settlements.unsettled >= UNSETTLED_MAX / 2) return false;
     const doubtful = this.#in_flight.of('doubtful');
-    if (kind === 'doubtful' && doubtful >= attempts_most * DOUBTFUL_SHARE) return false;
-    return this.#in_flight.of('trusted') + doubtful < attempts_most;
+    if (kind === 'doubtful' && doubtful >= all_max * DOUBTFUL_SHARE) return false;
+    return this.#in_flight.of('trusted') + doubtful < all_max;
   }
 
   /**
@@ -52,7 +55,7 @@ export class TurnLimits {
    */
   mayBegin(waiting: Recipient, in_turn: number): boolean {
     if (in_turn === 0) return true;
-    if (in_turn >= this.#saturation.attempts_max * TURNS_PER_ATTEMPT) return false;
+    if (in_turn >= this.#attempt_limit.young_max * TURNS_PER_ATTEMPT) return false;
     return !(waiting.isSpilled && this.#memory.isShareFull);
   }
 }

@@ -114,8 +114,7 @@ export class AsideDeliveries {
       }
       if (next_at !== null) this.schedule(recipient, next_at);
       this.check(recipient);
-      this.#dispatcher.offer(recipient, lane);
-      this.#dispatcher.run();
+      this.#dispatcher.wake(recipient, lane);
     } catch (error) {
       lane.end();
       // Keeps the recipient in memory until the next try.

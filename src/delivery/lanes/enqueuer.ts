@@ -80,7 +80,8 @@ export class Enqueuer {
       if (only_on_disk) {
         const backlog = this.#memory.spillTail(lane);
         if (is_long) backlog.is_closed = true;
-        if (!recipient.is_behind || recipient.turn !== null) this.#memory.countUnread(recipient, lane, backlog, now);
+        if (!recipient.is_behind || recipient.attempts_in_turn !== null)
+          this.#memory.countUnread(recipient, lane, backlog, now);
       } else {
         this.#memory.append(lane, {
           delivery_id,

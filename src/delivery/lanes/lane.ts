@@ -43,6 +43,8 @@ export class Lane {
   last_seq: number;
   /** No attempt of this lane starts before this time; Infinity while its meeting is paused. */
   held_until = 0;
+  /** When the timer of the hold fires; Infinity when the lane has none. */
+  wakes_at = Infinity;
   /**
    * True when the delivery of the attempt in flight is also aside: its row ended during the attempt, and was queued
    * again. The delivery aside starts when the attempt has ended.

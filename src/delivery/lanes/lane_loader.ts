@@ -110,8 +110,7 @@ export class LaneLoader {
           noteBacklog(recipient, lane, rows.length);
         }
         this.#recipients.evictIfIdle(recipient, lane);
-        this.#dispatcher.offer(recipient, lane);
-        this.#dispatcher.run();
+        this.#dispatcher.wake(recipient, lane);
       },
       (error: unknown) => {
         lane.end();
@@ -159,7 +158,7 @@ export class LaneLoader {
 /** Notes whether the instance has a backlog: it has one if the page was long, or was not the last. */
 function noteBacklog(recipient: Recipient, lane: Lane, page_length: number): void {
   if (page_length > FEW || lane.backlog !== null) recipient.is_behind = true;
-  else if (recipient.is_behind && recipient.turn === null && !recipient.isSpilled) {
+  else if (recipient.is_behind && recipient.attempts_in_turn === null && !recipient.isSpilled) {
     recipient.is_behind = recipient.registration.health.backoff_step > 0;
   }
 }

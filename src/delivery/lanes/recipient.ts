@@ -11,7 +11,8 @@ export const PUSH_MS_GUESS = 5;
 /** An instance counts as away when an attempt has waited this long: for a pull, or for room for a long attempt. */
 export const AWAY_AFTER_MS = 250;
 /**
- * For the rules of a membership, a pulling machine was away when an attempt waited this long for its pull: see `pulls`.
+ * For the rules of a membership, a pulling machine was away when an attempt waited this long for its pull: see
+ * `noteReturn`.
  */
 const GONE_AFTER_MS = 10_000;
 /** The weight of the latest push in the average. */
@@ -51,11 +52,11 @@ export class Recipient {
   /** Whether a message was accepted for the instance since its last attempt. */
   is_touched = false;
   /** How many attempts the instance started in its turn; null while it has no turn. */
-  turn: number | null = null;
+  attempts_in_turn: number | null = null;
   /** The kind of the turn that the instance has or waits for. */
   turn_kind: TurnKind = 'trusted';
   /** Whether an attempt ended since the turn began. */
-  moves_in_turn = false;
+  has_ended_in_turn = false;
   /**
    * `listed`: the instance is in the first list of `Turns`. `listed_behind`: it is in one of the lists for instances
    * with a backlog.
@@ -67,7 +68,7 @@ export class Recipient {
    * The part of `in_flight` that may take as long as an agent thinks: pushes in the hand of a pulling machine, and long
    * attempts at a webhook.
    */
-  in_hand = 0;
+  long_in_flight = 0;
   /** How many reads of the instance's lanes are in flight. */
   loads = 0;
   /**
@@ -78,8 +79,8 @@ export class Recipient {
   /** Whether a timer checks `waits_since`. */
   wait_watched = false;
   /**
-   * When an attempt last ended, or last began while no other was in flight. `isMoving` decides by this time whether the
-   * instance moves.
+   * When an attempt last ended, or last began while no other was in flight. By this time `isMoving` in lane_memory.ts
+   * decides whether the instance moves.
    */
   moved_at = 0;
   /**
@@ -160,10 +161,10 @@ export class Recipient {
    * The machine of the instance pulls. If an attempt waited long for this pull, and the machine worked on no other push
    * meanwhile, the machine was away until now.
    */
-  pulls(now: number): void {
+  noteReturn(now: number): void {
     const { waits_since, moved_at } = this;
     if (waits_since === null) return;
-    if (this.in_hand === 0 && now - Math.max(waits_since, moved_at) >= GONE_AFTER_MS) this.returned_at = now;
+    if (this.long_in_flight === 0 && now - Math.max(waits_since, moved_at) >= GONE_AFTER_MS) this.returned_at = now;
     this.waits_since = null;
   }
 
@@ -184,15 +185,15 @@ export class Recipient {
   }
 
   /** An attempt starts. */
-  attempted(): void {
+  attemptStarts(): void {
     this.is_touched = false;
-    if (this.turn !== null) this.turn++;
+    if (this.attempts_in_turn !== null) this.attempts_in_turn++;
   }
 
   /** An attempt ended. */
-  moved(now: number, duration_ms: number): void {
+  attemptEnds(now: number, duration_ms: number): void {
     this.moved_at = now;
-    this.moves_in_turn = true;
+    this.has_ended_in_turn = true;
     this.push_ms += (duration_ms - this.push_ms) * PUSH_MS_WEIGHT;
   }
 
@@ -206,14 +207,14 @@ export class Recipient {
 
   /** Whether the instance has a short attempt or a read in flight, or is listed. */
   get isActive(): boolean {
-    if (this.listed || this.listed_behind || this.registration.reading !== 'none') return true;
-    return this.in_flight - this.in_hand + this.loads > 0;
+    if (this.listed || this.listed_behind || this.registration.reading === 'in_flight') return true;
+    return this.in_flight - this.long_in_flight + this.loads > 0;
   }
 
   /** Whether the instance may not respond: it is probed, it never responded, or a short attempt is in flight. */
   get isDoubtful(): boolean {
     const { health } = this.registration;
-    return isProbed(health) || health.last_success_at === null || this.in_flight - this.in_hand > 0;
+    return isProbed(health) || health.last_success_at === null || this.in_flight - this.long_in_flight > 0;
   }
 
   /** Whether a lane has a part on disk only. A paused lane does not count, because it has nothing to catch up with. */
@@ -229,9 +230,10 @@ export class Recipient {
     if (!isCurrent || target === null || !target.switched_on) return false;
     if (health.backoff_until !== null && now < health.backoff_until) return false;
     if (isProbed(health)) return this.in_flight + this.loads < 1;
-    const short = this.in_flight - this.in_hand;
-    // A turn begins with one attempt, so that a receiver that does not respond takes the room of one.
-    if (this.turn !== null && this.turn > 0 && !this.moves_in_turn && short > 0) return false;
+    const short = this.in_flight - this.long_in_flight;
+    // A turn begins with one attempt, so that a receiver that does not respond takes the room of one attempt.
+    const is_first_in_turn = (this.attempts_in_turn ?? 0) > 0 && !this.has_ended_in_turn;
+    if (is_first_in_turn && short > 0) return false;
     return short + this.loads < concurrency;
   }
 

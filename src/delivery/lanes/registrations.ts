@@ -142,8 +142,7 @@ export class Registrations {
     const { backoff_until } = recipient.registration.health;
     if (backoff_until === null) return;
     this.#timers.schedule(backoff_until, () => {
-      this.#dispatcher.offer(recipient);
-      this.#dispatcher.run();
+      this.#dispatcher.wake(recipient);
     });
   }
 
@@ -190,6 +189,7 @@ export class Registrations {
     const { version } = registration;
     registration.reading = 'paused';
     this.#dispatcher.endTurn(recipient);
+    this.#dispatcher.offer(recipient);
     const again = (): void => {
       if (registration.reading !== 'paused' || registration.version !== version) return;
       registration.reading = 'none';

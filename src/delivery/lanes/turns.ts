@@ -36,7 +36,7 @@ class Line {
 
   /** Whether an instance can take a step, or begin its turn. */
   canStep(kind: TurnKind, limits: TurnLimits): boolean {
-    if (this.length === 0 || !limits.mayGo(kind)) return false;
+    if (this.length === 0 || !limits.mayStep(kind)) return false;
     return this.going.length > 0 || limits.mayBegin(this.waiting.peek() as Recipient, this.in_turn);
   }
 }
@@ -56,41 +56,53 @@ export class Turns {
   }
 
   /** The recipient can take a step. */
-  list(instance: Recipient): void {
-    if (instance.goes_first) {
-      if (instance.listed) return;
-      instance.listed = true;
-      this.#first.push(instance);
-    } else if (!instance.listed_behind) {
-      instance.listed_behind = true;
-      if (instance.turn !== null) return this.#lineOf(instance.turn_kind).going.push(instance);
-      instance.turn_kind = instance.isDoubtful ? 'doubtful' : 'trusted';
-      this.#lineOf(instance.turn_kind).waiting.push(instance);
+  list(recipient: Recipient): void {
+    if (recipient.goes_first) {
+      if (recipient.listed) return;
+      recipient.listed = true;
+      this.#first.push(recipient);
+    } else if (!recipient.listed_behind) {
+      recipient.listed_behind = true;
+      if (recipient.attempts_in_turn !== null) return this.#lineOf(recipient.turn_kind).going.push(recipient);
+      recipient.turn_kind = recipient.isDoubtful ? 'doubtful' : 'trusted';
+      this.#lineOf(recipient.turn_kind).waiting.push(recipient);
     }
   }
 
   /** The recipient whose step is next; undefined when none may take a step. */
   next(limits: TurnLimits): Recipient | undefined {
+    this.#queueEnded();
     if (this.#first.length > 0 && this.#first_in_a_row < FIRST_IN_A_ROW) return this.#takeFirst();
     const line = this.#lineNext(limits);
     if (line === null && this.#first.length > 0) return this.#takeFirst();
     this.#first_in_a_row = 0;
     if (line === null) return undefined;
-    const instance = (line.going.shift() ?? line.waiting.shift()) as Recipient;
-    instance.listed_behind = false;
-    if (!instance.goes_first && instance.turn === null) {
-      instance.turn = 0;
-      instance.moves_in_turn = false;
+    const recipient = (line.going.shift() ?? line.waiting.shift()) as Recipient;
+    recipient.listed_behind = false;
+    if (!recipient.goes_first && recipient.attempts_in_turn === null) {
+      recipient.attempts_in_turn = 0;
+      recipient.has_ended_in_turn = false;
       line.in_turn++;
     }
-    return instance;
+    return recipient;
+  }
+
+  /** A turn may have ended while its recipient was listed. Then the recipient waits for its next turn, as others do. */
+  #queueEnded(): void {
+    for (const { going } of [this.#trusted, this.#doubtful]) {
+      for (let ended = going.peek(); ended !== undefined && ended.attempts_in_turn === null; ended = going.peek()) {
+        going.shift();
+        ended.listed_behind = false;
+        this.list(ended);
+      }
+    }
   }
 
   #takeFirst(): Recipient {
     this.#first_in_a_row++;
-    const instance = this.#first.shift() as Recipient;
-    instance.listed = false;
-    return instance;
+    const recipient = this.#first.shift() as Recipient;
+    recipient.listed = false;
+    return recipient;
   }
 
   /** The turns from which the next instance with a backlog comes; null when none may take a step. */
@@ -102,14 +114,24 @@ export class Turns {
   /**
    * Whether the turn of an instance ends before its next read. The instance then goes to the end of the waiting list.
    */
-  isUp(instance: Recipient): boolean {
-    return instance.turn !== null && instance.turn >= TURN_ATTEMPTS;
+  mustYield(recipient: Recipient): boolean {
+    return recipient.attempts_in_turn !== null && recipient.attempts_in_turn >= TURN_ATTEMPTS;
+  }
+
+  /**
+   * Ends a turn that has begun although the recipient can start nothing. Otherwise it would last until an attempt ends
+   * that began outside of turns, however long that attempt hangs.
+   */
+  endUnused(recipient: Recipient): void {
+    const { isCurrent, reading } = recipient.registration;
+    if (recipient.attempts_in_turn === 0 && recipient.loads === 0 && (isCurrent || reading === 'paused'))
+      this.end(recipient);
   }
 
   /** The turn of a recipient is over. */
-  end(instance: Recipient): void {
-    if (instance.turn === null) return;
-    instance.turn = null;
-    this.#lineOf(instance.turn_kind).in_turn--;
+  end(recipient: Recipient): void {
+    if (recipient.attempts_in_turn === null) return;
+    recipient.attempts_in_turn = null;
+    this.#lineOf(recipient.turn_kind).in_turn--;
   }
 }

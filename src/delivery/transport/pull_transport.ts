@@ -32,7 +32,7 @@ const CONNECTED_MS = 10_000;
  * How often the keys and sessions of pulls are checked, so that a pull ends within a second after its key expires. A
  * revoked key ends its pulls at once, and on other nodes as soon as they read the revocation.
  */
-const JUDGE_MS = 900;
+const LOOK_MS = 900;
 
 export interface PullTransportParts {
   clock: Clock;
@@ -62,7 +62,7 @@ export class PullTransport implements Transport {
   #waiting = 0;
   /** Pulls that end right after this turn of the event loop. */
   #closing: WaitingPull[] = [];
-  #judge_timer: Timer | null = null;
+  #look_timer: Timer | null = null;
   #changes = 0;
   #is_draining = false;
   /** One function for all pulls, and one for all machines: a function for each would take memory. */
@@ -111,7 +111,7 @@ export class PullTransport implements Transport {
     this.#waiting++;
     this.#wheel.add(pull, request.wait_ms || READ_MS_MAX);
     if (instance.too_many !== null) this.#end(instance.too_many, tooManyWait());
-    this.#judge_timer ??= this.#clock.after(JUDGE_MS, () => this.#judgeAgain());
+    this.#look_timer ??= this.#clock.after(LOOK_MS, () => this.#lookAgain());
     this.#onReady(request.instance_id);
     if (this.#is_draining || request.wait_ms === 0) this.#closeSoon(pull);
     return pull;
@@ -170,7 +170,7 @@ export class PullTransport implements Transport {
   }
 
   /** Ends the pulls whose key or session is no longer valid, and takes back what such a pull took. */
-  judge(): void {
+  endRevoked(): void {
     const ended: [WaitingPull, ProblemCode][] = [];
     const in_hand: AwaitedResult[] = [];
     for (const instance of this.#instances.values()) {
@@ -184,10 +184,10 @@ export class PullTransport implements Transport {
     this.#giveBack(in_hand);
   }
 
-  #judgeAgain(): void {
-    this.#judge_timer = null;
-    this.judge();
-    if (this.#waiting + this.#room.count > 0) this.#judge_timer = this.#clock.after(JUDGE_MS, () => this.#judgeAgain());
+  #lookAgain(): void {
+    this.#look_timer = null;
+    this.endRevoked();
+    if (this.#waiting + this.#room.count > 0) this.#look_timer = this.#clock.after(LOOK_MS, () => this.#lookAgain());
   }
 
   #connect({ instance_id, permit, address, client }: PullRequest): PullingInstance {
@@ -319,7 +319,7 @@ export class PullTransport implements Transport {
     this.drain();
     this.handOver(() => true);
     this.#wheel.stop();
-    this.#judge_timer?.cancel();
+    this.#look_timer?.cancel();
   }
 
   // ── ends ──────────────────────────────────────────────────────────────────────────────────────────────────────────

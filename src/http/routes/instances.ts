@@ -45,7 +45,10 @@ const SECRET_BYTES = 32;
 const RETRY_WHEN_UPGRADED_S = 10;
 
 export interface InstanceContext {
-  store: { instances: Pick<InstanceStore, 'list' | 'get' | 'find'>; cluster: Pick<ClusterStore, 'hasOlderNode'> | null };
+  store: {
+    instances: Pick<InstanceStore, 'list' | 'get' | 'find'>;
+    cluster: Pick<ClusterStore, 'hasOlderNode'> | null;
+  };
   changes: Pick<Changes, 'instances'>;
   test_pushes: TestPushes;
   clock: Clock;

@@ -1299,8 +1299,8 @@ class Session(Model):
     expires_at: datetime | None
     """When the session ends; null without a cookie."""
     csrf_token: str | None = Field(repr=False)
-    """Sent as the header convoke-csrf with every request by the session. The response that begins the session has
-    it, and so has the response to a request that carries it; null otherwise."""
+    """The page sends this token in the header convoke-csrf with every request of the session. Only the response that
+    begins the session, and responses to requests with this header, contain the token; null otherwise."""
     version: str
     """The version of the service."""
     environment: str | None
