@@ -466,6 +466,34 @@ describe('a pull whose registration is read slowly', () => {
     assert.deepEqual([status, body?.pushes, body?.results.map(({ became }) => became)], [200, [], ['counted']]);
     assert.ok(!calls.includes('pull'));
   });
+
+  /** The status of a pull whose key ends while a call of the store is in progress, and the calls of the transport. */
+  async function endedDuring(call: 'find' | 'get', max: number): Promise<[status: number, calls: string[]]> {
+    const calls: string[] = [];
+    let has_ended = false;
+    const during = (each: 'find' | 'get'): void => void (has_ended ||= each === call);
+    const store: PullContext['store'] = {
+      instances: { find: async () => (during('find'), PULLED_ROW) },
+      deliveries: { get: async () => (during('get'), null) },
+    };
+    const { pull_transport, ...parts } = pullParts(calls, { store });
+    const take = (): boolean => (calls.push('take'), call === 'find');
+    const endpoint = new PullEndpoint({ ...parts, pull_transport: { ...pull_transport, take } });
+    const standing = { revocationReason: () => (has_ended ? ('api_key_revoked' as const) : null) };
+    const asked = { results: [RESULT], max, wait_s: 0, pull_id: 'x' };
+    const { status } = await endpoint.pull('i', asked, false, standing).answered;
+    return [status, calls];
+  }
+
+  test('counts no result and gets no push when its key was revoked meanwhile', async () => {
+    assert.deepEqual(await endedDuring('find', 1), [401, []]);
+  });
+
+  for (const max of [0, 1]) {
+    test(`takes nothing back and gets no push when its key was revoked while it took results, with max ${max}`, async () => {
+      assert.deepEqual(await endedDuring('get', max), [401, ['take']]);
+    });
+  }
 });
 
 for (const client_leaves of [true, false]) {

@@ -6,6 +6,7 @@
 import type { IncomingMessage } from 'node:http';
 import { FORWARDED_HEADER, type ForwardedPull } from '../../src/delivery/cluster/pull_forwarder.ts';
 import type { App } from '../../src/http/context.ts';
+import type { Standing } from '../../src/http/auth/standing.ts';
 import { type PullContext, pullRoutes } from '../../src/http/routes/pull.ts';
 import { EVERYTHING_ALLOWED } from '../../src/domain/access.ts';
 import { Problem } from '../../src/domain/problem.ts';
@@ -91,6 +92,9 @@ type Handler = (request: unknown, reply: object) => Promise<Pulled | Answer | ob
 const answerOf = (body: Pulled): Answer => ({ status: 200, body, is_passed_on: false });
 const refusalOf = (status: number): Answer => ({ status, body: null, is_passed_on: false });
 
+/** What permits the pulls of a world, which has no keys that end. */
+const LASTING: Pick<Standing, 'revocationReason'> = { revocationReason: () => null };
+
 export class PullEndpoint {
   #handler: Handler = () => Promise.reject(new Error('the route registers its handler'));
 
@@ -106,13 +110,13 @@ export class PullEndpoint {
     pullRoutes(app as unknown as App, context);
   }
 
-  pull(instance_id: string, body: PullBody, is_forwarded: boolean): Exchange {
+  pull(instance_id: string, body: PullBody, is_forwarded: boolean, standing = LASTING): Exchange {
     const response = new SimulatedResponse();
     const request = {
       params: { instance_id },
       body,
       principal: EVERYTHING_ALLOWED,
-      standing: { revocationReason: () => null },
+      standing,
       headers: is_forwarded ? { [FORWARDED_HEADER]: '' } : {},
       raw: { socket: { setTimeout() {} } },
     };

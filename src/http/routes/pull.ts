@@ -19,7 +19,7 @@ import { isoTime } from '../../domain/time.ts';
 import type { Store } from '../../store/store.ts';
 import type { AuditTrail } from '../auth/audit_trail.ts';
 import type { Limits } from '../auth/limits.ts';
-import type { Standing } from '../auth/standing.ts';
+import { assertStanding, type Standing } from '../auth/standing.ts';
 import type { App, RequestFor, RouteShape } from '../context.ts';
 import type { Connections } from '../intake/connections.ts';
 import { letGoOfBody } from '../intake/let_go_of_body.ts';
@@ -105,7 +105,8 @@ async function pull(context: Context, request: PullingRequest, reply: FastifyRep
     throw noRoomForReplies();
   const permit =
     pull_transport.permitOf(instance_id, owner_scope) ?? (await readPermit(context, instance_id, owner_scope));
-  // While this process waited for the store, it may have been paused, and another node may deliver now.
+  // While this process waited for the store, the key may have been revoked, or another node may deliver now.
+  assertStanding(request.standing);
   if (!takesPullsOf(instance_id)) return forward(context, request, reply);
   const { max = MAX, wait_s = WAIT_S, pull_id = null } = request.body;
   const given = request.body.results ?? [];
@@ -115,7 +116,9 @@ async function pull(context: Context, request: PullingRequest, reply: FastifyRep
   const { raw: response } = reply;
   // When the client has left, its next pull may already wait under this pull_id, and `takeBack` would end that pull.
   if (!isAwaited(response)) return reply.hijack();
-  // No other code may run between this call and the wait. So of two requests with the same pull_id, only one waits.
+  // No other code may run between these calls and the wait. So no key ends between the check and the wait, where nothing
+  // would end the pull. And of two requests with the same pull_id, only one waits.
+  assertStanding(request.standing);
   if (pull_id !== null) pull_transport.takeBack(instance_id, pull_id);
   // A machine that is about to end takes no more pushes. And when another node delivers by now, the next pull of the
   // machine is forwarded to that node.
