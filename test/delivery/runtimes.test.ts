@@ -435,7 +435,21 @@ describe('a registration', () => {
     assert.deepEqual([runtime, runtime_option_names, replies, timeout_s], ['openai', ['model', 'system'], true, 120]);
     assert.ok(!text.includes('the-hidden-words'));
     const again = (await register({ instance_id })).body as Instance;
-    assert.equal(again.runtime, undefined);
+    assert.deepEqual([again.runtime, again.timeout_s], [undefined, undefined]);
+  });
+
+  test('that ends a runtime ends its timeout too, unless it gives one; one that ends none leaves the timeout', async () => {
+    const instance_id = service.name('i');
+    const timeoutAfter = async (more: object) =>
+      ((await register({ instance_id, ...more })).body as Instance).timeout_s;
+    const openclaw = { runtime: 'openclaw' };
+    assert.equal(await timeoutAfter(openclaw), 600);
+    assert.equal(await timeoutAfter({}), undefined, 'the 5 s of the specification');
+    assert.equal(await timeoutAfter({ ...openclaw, timeout_s: 300 }), 300);
+    assert.equal(await timeoutAfter({ runtime: 'spec' }), undefined, 'also one that was set');
+    assert.equal(await timeoutAfter(openclaw), 600);
+    assert.equal(await timeoutAfter({ timeout_s: 60 }), 60);
+    assert.equal(await timeoutAfter({}), 60, 'there was no runtime');
   });
 });
 

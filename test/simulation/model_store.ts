@@ -195,6 +195,7 @@ export class ModelStore implements StoreOperations {
       const is_dropping = goes_elsewhere && webhook_headers === undefined;
       const dropped_header_names = is_dropping ? Object.keys(previous.webhook_headers) : [];
       const secret = webhook_secret ?? previous?.webhook_secret ?? registration.new_secret;
+      const ends_runtime = !registration.runtime && previous !== undefined && previous.runtime !== null;
       const instance: Instance = {
         ...(previous ?? {
           ...NO_HEALTH,
@@ -211,7 +212,7 @@ export class ModelStore implements StoreOperations {
         agent_ids,
         transport,
         ack_timeout_s: ack_timeout_s ?? previous?.ack_timeout_s ?? ACK_TIMEOUT_S,
-        timeout_s: registration.timeout_s ?? previous?.timeout_s ?? TIMEOUT_S,
+        timeout_s: registration.timeout_s ?? (ends_runtime ? TIMEOUT_S : (previous?.timeout_s ?? TIMEOUT_S)),
         runtime: registration.runtime ?? null,
         lease_until: registration.lease_until ?? null,
         webhook_url,

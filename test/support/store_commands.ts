@@ -153,7 +153,7 @@ const COMMANDS = {
         transport: d.pick(7, [undefined, 'webhook', 'pull'] as const),
         ack_timeout_s: d.pick(2, [undefined, 1, 600]),
         timeout_s: d.pick(2, [undefined, 1, 600]),
-        runtime: d.pick(2, [undefined, null, { name: 'openai', options: { model: 'llama3.2' } }]),
+        runtime: d.pick(4, [undefined, null, { name: 'openai', options: { model: 'llama3.2' } }]),
         replies: d.flag(3, 2) ? d.flag(4, 2) : undefined,
         owner_key_id: d.owner,
       },

@@ -421,8 +421,9 @@ export interface Instance {
    */
   ack_timeout_s?: number;
   /**
-   * How long an attempt at webhook_url may take, in seconds. The default is 5, or the time that the runtime needs. With
-   * more than 5, an attempt that a stop of the service interrupts is made again.
+   * How long an attempt at webhook_url may take, in seconds. The default is 5, or the time that the runtime needs; a
+   * registration that ends the runtime and gives no timeout_s also ends its timeout. With more than 5, an attempt that
+   * a stop of the service interrupts is made again.
    */
   timeout_s?: number;
   runtime?: Runtime;
@@ -979,8 +980,9 @@ export interface RegisterInput {
    */
   ack_timeout_s?: number | undefined;
   /**
-   * How long an attempt at webhook_url may take, in seconds. The default is 5, or the time that the runtime needs. With
-   * more than 5, an attempt that a stop of the service interrupts is made again.
+   * How long an attempt at webhook_url may take, in seconds. The default is 5, or the time that the runtime needs; a
+   * registration that ends the runtime and gives no timeout_s also ends its timeout. With more than 5, an attempt that
+   * a stop of the service interrupts is made again.
    */
   timeout_s?: number | undefined;
   runtime?: Runtime | undefined;
@@ -1283,8 +1285,9 @@ export interface UpdateInstanceInput {
    */
   ack_timeout_s?: number | undefined;
   /**
-   * How long an attempt at webhook_url may take, in seconds. The default is 5, or the time that the runtime needs. With
-   * more than 5, an attempt that a stop of the service interrupts is made again.
+   * How long an attempt at webhook_url may take, in seconds. The default is 5, or the time that the runtime needs; a
+   * registration that ends the runtime and gives no timeout_s also ends its timeout. With more than 5, an attempt that
+   * a stop of the service interrupts is made again.
    */
   timeout_s?: number | undefined;
   /**

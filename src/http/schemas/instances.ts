@@ -68,7 +68,7 @@ const AckTimeout = Type.Integer({
 const Timeout = Type.Integer({
   minimum: 1,
   maximum: TIMEOUT_S_MAX,
-  description: `How long an attempt at webhook_url may take, in seconds. The default is ${TIMEOUT_S}, or the time that the runtime needs. With more than ${TIMEOUT_S}, an attempt that a stop of the service interrupts is made again.`,
+  description: `How long an attempt at webhook_url may take, in seconds. The default is ${TIMEOUT_S}, or the time that the runtime needs; a registration that ends the runtime and gives no timeout_s also ends its timeout. With more than ${TIMEOUT_S}, an attempt that a stop of the service interrupts is made again.`,
   examples: [TIMEOUT_S],
   ...expected(`must be a whole number from 1 to ${TIMEOUT_S_MAX}`),
 });

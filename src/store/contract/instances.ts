@@ -19,6 +19,7 @@ export interface Registration {
   /** `webhook` when absent. */
   transport?: TransportName | undefined;
   ack_timeout_s?: number | undefined;
+  /** Absent: the stored value stays. It is TIMEOUT_S for a new instance, and when the registration ends a runtime. */
   timeout_s?: number | undefined;
   /** Absent or null: pushes of the specification. Each registration must name the runtime again. */
   runtime?: RuntimeSettings | null | undefined;

@@ -29,7 +29,7 @@ const TIMEOUT = { most: TIMEOUT_S_MAX, otherwise: TIMEOUT_S };
 /** The columns of a registered instance that influence a new registration. */
 export type PreviousRow = Pick<
   InstancesTable,
-  'transport' | 'webhook_url' | 'webhook_headers' | 'lease_until' | 'owner_key_id'
+  'transport' | 'webhook_url' | 'webhook_headers' | 'runtime' | 'lease_until' | 'owner_key_id'
 > &
   WebhookSecrets;
 
@@ -173,6 +173,7 @@ export function instanceReader(keys: DataKeys) {
     wall_ms: number,
   ) {
     const { instance_id, webhook_secret } = registration;
+    const ends_runtime = !registration.runtime && previous !== undefined && previous.runtime !== null;
     assertSameKind(lease_until, previous);
     const dropped = previous === undefined ? null : droppedHeaders(registration, previous);
     const headers = registration.webhook_headers ?? (previous === undefined || dropped !== null ? {} : null);
@@ -185,7 +186,7 @@ export function instanceReader(keys: DataKeys) {
       agent_ids: JSON.stringify(registration.agent_ids),
       transport: registration.transport ?? 'webhook',
       ack_timeout_s: registration.ack_timeout_s ?? null,
-      timeout_s: registration.timeout_s ?? null,
+      timeout_s: registration.timeout_s ?? (ends_runtime ? TIMEOUT_S : null),
       runtime: registration.runtime
         ? encryptSecret('runtime', instance_id, JSON.stringify(registration.runtime))
         : null,

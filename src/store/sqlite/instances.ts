@@ -106,7 +106,7 @@ const SWITCH_OFF = `
     AND ($lease_ended_at IS NULL OR lease_until <= $lease_ended_at)`;
 
 const GET_PREVIOUS = `
-  SELECT is_active AND webhook_enabled AS switched_on, transport, webhook_url, webhook_headers, ${WEBHOOK_SECRETS}, lease_until, owner_key_id, ${IS_OWNED} AS is_owned FROM instances
+  SELECT is_active AND webhook_enabled AS switched_on, transport, webhook_url, webhook_headers, runtime, ${WEBHOOK_SECRETS}, lease_until, owner_key_id, ${IS_OWNED} AS is_owned FROM instances
   WHERE instance_id = $instance_id`;
 
 const GET_SECRETS = `SELECT ${WEBHOOK_SECRETS} FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED}`;

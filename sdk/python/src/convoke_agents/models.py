@@ -614,8 +614,9 @@ class Instance(Model):
     """How long a machine that pulls has for the result of a push, in seconds; 30 unless it was set, 600 at most. A
     webhook has timeout_s instead."""
     timeout_s: int | None = None
-    """How long an attempt at webhook_url may take, in seconds. The default is 5, or the time that the runtime needs.
-    With more than 5, an attempt that a stop of the service interrupts is made again."""
+    """How long an attempt at webhook_url may take, in seconds. The default is 5, or the time that the runtime needs;
+    a registration that ends the runtime and gives no timeout_s also ends its timeout. With more than 5, an
+    attempt that a stop of the service interrupts is made again."""
     runtime: Runtime | str | None = None
     runtime_option_names: list[str] | None = None
     """Only with a runtime: the names of its options; no response contains their values."""
@@ -1122,8 +1123,9 @@ class RegisteredInstance(Model):
     """How long a machine that pulls has for the result of a push, in seconds; 30 unless it was set, 600 at most. A
     webhook has timeout_s instead."""
     timeout_s: int | None = None
-    """How long an attempt at webhook_url may take, in seconds. The default is 5, or the time that the runtime needs.
-    With more than 5, an attempt that a stop of the service interrupts is made again."""
+    """How long an attempt at webhook_url may take, in seconds. The default is 5, or the time that the runtime needs;
+    a registration that ends the runtime and gives no timeout_s also ends its timeout. With more than 5, an
+    attempt that a stop of the service interrupts is made again."""
     runtime: Runtime | str | None = None
     runtime_option_names: list[str] | None = None
     """Only with a runtime: the names of its options; no response contains their values."""

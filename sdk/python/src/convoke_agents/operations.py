@@ -101,8 +101,8 @@ class Operations:
         :param ack_timeout_s: How long a machine that pulls has for the result of a push, in seconds; 30 unless it
             was set, 600 at most. A webhook has timeout_s instead.
         :param timeout_s: How long an attempt at webhook_url may take, in seconds. The default is 5, or the time
-            that the runtime needs. With more than 5, an attempt that a stop of the service interrupts is made
-            again.
+            that the runtime needs; a registration that ends the runtime and gives no timeout_s also ends its
+            timeout. With more than 5, an attempt that a stop of the service interrupts is made again.
         :param runtime_options: The options of the runtime: `convoke runtimes NAME` lists them. Stored encrypted;
             no response contains their values. Each registration gives them again.
         :param lease_s: Only with the runtime mcp_events: after how many seconds the instance is removed unless it
@@ -264,8 +264,8 @@ class Operations:
         :param ack_timeout_s: How long a machine that pulls has for the result of a push, in seconds; 30 unless it
             was set, 600 at most. A webhook has timeout_s instead.
         :param timeout_s: How long an attempt at webhook_url may take, in seconds. The default is 5, or the time
-            that the runtime needs. With more than 5, an attempt that a stop of the service interrupts is made
-            again.
+            that the runtime needs; a registration that ends the runtime and gives no timeout_s also ends its
+            timeout. With more than 5, an attempt that a stop of the service interrupts is made again.
         :param replies: Whether the instance may answer a push with replies, which are sent in the meeting: in its
             response, or later with the token of the push. When absent, it is true in a registration with a
             runtime other than mcp_events; otherwise it stays as it is, and is false for a new instance.
