@@ -7,7 +7,7 @@ import { addressGroup, clientAddress } from '../../src/domain/client_address.ts'
 import { BUCKETS_MAX, TokenBuckets } from '../../src/domain/token_bucket.ts';
 import type { Principal } from '../../src/domain/access.ts';
 import { EVERYTHING_ALLOWED } from '../../src/domain/access.ts';
-import { digestOf, makeKeyId, makeToken, type Scope } from '../../src/domain/api_key.ts';
+import { type ApiKey, digestOf, makeKeyId, makeToken, type Scope } from '../../src/domain/api_key.ts';
 import { Problem } from '../../src/domain/problem.ts';
 import { Keyring } from '../../src/http/auth/keyring.ts';
 import { Limits, type LimitSettings } from '../../src/http/auth/limits.ts';
@@ -235,6 +235,113 @@ describe('a caller that guesses keys', () => {
     assert.equal(answers.filter((code) => code === 'api_key_unknown').length, 5);
     assert.deepEqual(new Set(answers.slice(10)), new Set(['rate_limited 1']));
     assert.equal(come(honest.token), 'done');
+  });
+});
+
+describe('a token that a node of a cluster does not know', () => {
+  const tokenOf = (byte: number, key_byte = byte): string =>
+    makeToken(makeKeyId(new Uint8Array(8).fill(key_byte)), new Uint8Array(32).fill(byte));
+
+  /** A node with one key. `stored` are the keys in the database, as other nodes change them. */
+  async function node(settings: Partial<LimitSettings> = {}) {
+    const clock = new VirtualClock();
+    const stored: ApiKey[] = [];
+    let reads = 0;
+    let fails = false;
+    const changedSince = async (change_no: number): Promise<ApiKey[]> => {
+      reads++;
+      if (fails) throw new Error('the store does not respond');
+      return stored.filter((each) => each.change_no > change_no);
+    };
+    const keyring = new Keyring(clock, { changedSince } as never, (error) => assert.fail(String(error)));
+    const store = (byte: number, key_byte = byte): void =>
+      void stored.push({
+        key_id: makeKeyId(new Uint8Array(8).fill(key_byte)),
+        name: null,
+        scopes: ['admin'],
+        meeting_ids: null,
+        instance_id: null,
+        digest: digestOf(tokenOf(byte, key_byte)),
+        earlier_tokens: [],
+        created_at: 0,
+        expires_at: null,
+        revoked_at: null,
+        last_used_at: clock.wall(),
+        change_no: stored.length + 1,
+      });
+    store(1);
+    await keyring.refresh();
+    keyring.follow();
+    reads = 0;
+    const limits = new Limits({ ...OFF, ...settings }, clock);
+    /** The outcomes of requests, in the order in which they come about. */
+    const outcomes: string[] = [];
+    const come = async (token: string): Promise<void> => {
+      try {
+        await limits.identify(keyring, from('192.0.2.1', `Bearer ${token}`));
+        outcomes.push('done');
+      } catch (error) {
+        outcomes.push((error as Problem).code);
+      }
+    };
+    return { clock, store, come, outcomes, reads: () => reads, fail: () => void (fails = true) };
+  }
+
+  test('is accepted when another node has just made it, and counts as no guess', async () => {
+    const { clock, store, come, outcomes } = await node({ auth_failure_rate: { per_second: 0.001, burst: 1 } });
+    for (const key_byte of [2, 1]) {
+      store(key_byte + 10, key_byte);
+      void come(tokenOf(key_byte + 10, key_byte));
+      await clock.advance(100);
+    }
+    void come(tokenOf(99));
+    await clock.advance(100);
+    void come(tokenOf(98));
+    await clock.settle();
+    assert.deepEqual(outcomes, ['done', 'done', 'api_key_unknown', 'rate_limited']);
+  });
+
+  test('costs at most one read of the keys in 100 ms, however many there are', async () => {
+    const { clock, come, outcomes, reads } = await node();
+    for (let i = 0; i < 50; i++) void come(tokenOf(99));
+    await clock.settle();
+    assert.deepEqual([reads(), outcomes.length], [1, 1]);
+    await clock.advance(99);
+    for (let i = 0; i < 50; i++) void come(tokenOf(99));
+    await clock.settle();
+    assert.equal(reads(), 1);
+    await clock.advance(1);
+    assert.deepEqual([reads(), outcomes.length, new Set(outcomes)], [2, 100, new Set(['api_key_unknown'])]);
+  });
+
+  test('is refused at once when 200 others wait already', async () => {
+    const { clock, come, outcomes } = await node();
+    for (let i = 0; i < 300; i++) void come(tokenOf(99));
+    await clock.settle();
+    assert.equal(outcomes.length, 100, 'the keys were read for one, and 99 had no place');
+    await clock.advance(100);
+    assert.equal(outcomes.length, 300);
+  });
+
+  test('lets no more requests of an address wait than it may make guesses', async () => {
+    const { clock, come, outcomes, reads } = await node({ auth_failure_rate: { per_second: 0.001, burst: 5 } });
+    for (let i = 0; i < 20; i++) void come(tokenOf(99));
+    await clock.settle();
+    assert.deepEqual(outcomes.toSorted(), ['api_key_unknown', ...Array.from({ length: 15 }, () => 'rate_limited')]);
+    await clock.advance(100);
+    assert.deepEqual([outcomes.length, reads()], [20, 2]);
+  });
+
+  test('is refused when the keys cannot be read, and when it is no token of a key', async () => {
+    const { clock, come, outcomes, reads, fail } = await node();
+    void come(`${tokenOf(99).slice(0, -1)}_`);
+    void come(`${tokenOf(99).slice(0, -6)}000000`);
+    await clock.settle();
+    assert.deepEqual([outcomes, reads()], [['api_key_malformed', 'api_key_malformed'], 0]);
+    fail();
+    void come(tokenOf(99));
+    await clock.settle();
+    assert.deepEqual([outcomes[2], reads()], ['api_key_unknown', 1]);
   });
 });
 

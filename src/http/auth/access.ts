@@ -53,6 +53,7 @@ export function guard(
     const admit = (by_session: Standing | null): void => {
       try {
         const standing = by_session ?? limits.identify(keyring, request);
+        if (standing instanceof Promise) return void standing.then(admit, done);
         request.standing = standing;
         request.principal = standing.principal;
         assertOpenToLinks(request.principal, portal_link);
@@ -66,7 +67,7 @@ export function guard(
         done(error as Error);
       }
     };
-    // Only a session is read from the store, so only a session lets the request wait. A key is in memory.
+    // A session is read from the store, and a key is in memory. So only a session and an unknown token wait.
     if (sessions.isUsedBy(request)) sessions.identify(request, reply).then(admit, done);
     else admit(null);
   };

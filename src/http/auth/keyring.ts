@@ -7,6 +7,7 @@ import { ownBytes } from '../../domain/own_bytes.ts';
 import { EARLIER_MAX } from '../../domain/rotation.ts';
 import type { ApiKeyStore } from '../../store/contract/api_keys.ts';
 import type { Standing, Token } from './standing.ts';
+import { UnknownTokens } from './unknown_tokens.ts';
 
 /** An earlier token of a key: its digest as bytes, and the standing of requests with it. */
 interface EarlierToken {
@@ -93,7 +94,8 @@ const NO_EARLIER: readonly EarlierToken[] = Array.from({ length: EARLIER_MAX }, 
  * The keys in memory: identifying a request takes a map look-up and one SHA-256.
  *
  * A change of a key calls `put` before the response is sent, so a revoked key is refused from then on. Nodes that share
- * a store read the changed keys when another node reports a change, and also twice a second: `follow`.
+ * a store read the changed keys when another node reports a change, when a request has an unknown token (`readAgain`),
+ * and also twice a second: `follow`.
  */
 export class Keyring {
   readonly #clock: Clock;
@@ -110,6 +112,7 @@ export class Keyring {
   #change_no = 0;
   #timer: Timer | null = null;
   #following: Timer | null = null;
+  readonly #unknown_tokens: UnknownTokens;
   #is_closed = false;
   /** Called when keys changed, because sessions, feeds and pulls that depend on them may have to end. */
   onChange: () => void = () => {};
@@ -120,6 +123,7 @@ export class Keyring {
     this.#clock = clock;
     this.#store = store;
     this.#onError = onError;
+    this.#unknown_tokens = new UnknownTokens(clock, () => this.refresh());
   }
 
   /**
@@ -174,6 +178,14 @@ export class Keyring {
       // An error is not reported here: when the store does not respond, other calls report that.
       this.refresh().then(again, again);
     });
+  }
+
+  /**
+   * Waits until the keys are read again, for a request with a token that this node does not know. Null when this node
+   * follows no other nodes, or when too many requests wait already.
+   */
+  readAgain(): Promise<void> | null {
+    return this.#following === null || this.#is_closed ? null : this.#unknown_tokens.nextRead();
   }
 
   /** A key was made or changed. */

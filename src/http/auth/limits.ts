@@ -146,32 +146,57 @@ export class Limits {
    *
    * Both are true of portal links too. Wrong links of a key are counted apart from wrong tokens of that key.
    *
+   * Another node may just have made an unknown token. So the request waits until the keys are read again. It counts as
+   * a guess meanwhile, so that an address cannot let more requests wait than it may make guesses.
+   *
+   * @returns a promise only when the request waits
    * @throws Problem `rate_limited`, and those of `Keyring.identify`
    */
-  identify(keyring: Keyring, request: FastifyRequest): Standing {
+  identify(keyring: Keyring, request: FastifyRequest): Standing | Promise<Standing> {
     const { authorization } = request.headers;
-    const failures = this.#failures;
-    if (failures === null || keyring.is_open) return keyring.identify(authorization);
-    const now = this.#clock.now();
-    if (failures.address.buckets.size > 0 && authorization !== undefined) {
-      const wait_ms = failures.address.buckets.wait(this.#groupOf(request), now);
-      if (wait_ms > 0) {
-        const hint = keyring.guessHint(authorization);
-        const may_try =
-          hint !== null && (hint.verified_before || (hint.is_in_use && failures.key.wait(hint.counted_as, now) === 0));
-        if (!may_try) throw rateLimited(failures.address.setting, wait_ms);
-      }
-    }
+    this.#assertMayTry(keyring, request);
     try {
       return keyring.identify(authorization);
     } catch (error) {
-      if (error instanceof Problem && WRONG_KEY.has(error.code)) {
-        failures.address.buckets.take(this.#groupOf(request), now);
-        const hint = keyring.guessHint(authorization ?? '');
-        if (hint?.is_in_use === true) failures.key.take(hint.counted_as, now);
-      }
-      throw error;
+      if (!(error instanceof Problem && WRONG_KEY.has(error.code))) throw error;
+      const giveBack = this.#countGuess(keyring, request);
+      const read = error.code === 'api_key_unknown' ? keyring.readAgain() : null;
+      if (read === null) throw error;
+      return read.then(() => {
+        const standing = keyring.identify(authorization);
+        giveBack();
+        return standing;
+      });
     }
+  }
+
+  /** @throws Problem `rate_limited`: see `identify` */
+  #assertMayTry(keyring: Keyring, request: FastifyRequest): void {
+    const { authorization } = request.headers;
+    const failures = this.#failures;
+    if (failures === null || keyring.is_open || authorization === undefined) return;
+    if (failures.address.buckets.size === 0) return;
+    const now = this.#clock.now();
+    const wait_ms = failures.address.buckets.wait(this.#groupOf(request), now);
+    if (wait_ms === 0) return;
+    const hint = keyring.guessHint(authorization);
+    const may_try =
+      hint !== null && (hint.verified_before || (hint.is_in_use && failures.key.wait(hint.counted_as, now) === 0));
+    if (!may_try) throw rateLimited(failures.address.setting, wait_ms);
+  }
+
+  /** @returns a function that takes the guess back, because it was none */
+  #countGuess(keyring: Keyring, request: FastifyRequest): () => void {
+    const failures = this.#failures;
+    if (failures === null) return () => {};
+    const now = this.#clock.now();
+    const hint = keyring.guessHint(request.headers.authorization ?? '');
+    const counts = [{ buckets: failures.address.buckets, name: this.#groupOf(request) }];
+    if (hint?.is_in_use === true) counts.push({ buckets: failures.key, name: hint.counted_as });
+    const taken = counts.filter(({ buckets, name }) => buckets.take(name, now) === 0);
+    return () => {
+      for (const { buckets, name } of taken) buckets.giveBack(name, this.#clock.now());
+    };
   }
 
   #groupOf(request: FastifyRequest): string {

@@ -208,7 +208,7 @@ async function principalOf(
   reply: FastifyReply,
 ): Promise<Principal | null> {
   if (keyring.is_open || request.headers.authorization !== undefined)
-    return limits.identify(keyring, request).principal;
+    return (await limits.identify(keyring, request)).principal;
   try {
     return (await sessions.identify(request, reply))?.principal ?? null;
   } catch (error) {
