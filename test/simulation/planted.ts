@@ -37,6 +37,7 @@ const JUDGE = 'src/delivery/attempts/catch_up.ts';
 const CATCH_UP = 'src/domain/catch_up.ts';
 const GUARD = 'src/delivery/attempts/loop_guard.ts';
 const PULL_ROUTE = 'src/http/routes/pull.ts';
+const PULL_FORWARD = 'src/http/routes/pull_forward.ts';
 
 /** A bug that uses a lane for two things at a time must also remove these assertions. */
 const ONE_THING_AT_A_TIME: PlantedEdit[] = [
@@ -409,7 +410,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     replace: '',
   },
   'a node that stops loses the results that it was given': {
-    file: PULL_ROUTE,
+    file: PULL_FORWARD,
     find: 'if (pull_forwarder.is_draining && !brings_results) return',
     replace: 'if (pull_forwarder.is_draining) return',
   },

@@ -1,5 +1,4 @@
 import type { FastifyReply } from 'fastify';
-import { randomUUID } from 'node:crypto';
 import type { ServerResponse } from 'node:http';
 import { FORWARDED_HEADER, type PullForwarder } from '../../delivery/cluster/pull_forwarder.ts';
 import type { Engine } from '../../delivery/engine.ts';
@@ -26,22 +25,15 @@ import { letGoOfBody } from '../intake/let_go_of_body.ts';
 import { readNoBodyAsEmpty } from '../intake/no_body.ts';
 import type { WaitingRequest } from '../intake/waiting_requests.ts';
 import type { LateResponses } from '../late_responses.ts';
-import { isAwaited, isWritten, onClosed } from '../on_closed.ts';
+import { isAwaited, isWritten } from '../on_closed.ts';
 import { responses } from '../responses.ts';
 import { InstanceParams } from '../schemas/instances.ts';
-import { PULL_BODY_BYTES_MAX, PullBody, PulledSchema } from '../schemas/pull.ts';
+import { PULL_BODY_BYTES_MAX, PullBody, PulledSchema, PUSHES, WAIT_S } from '../schemas/pull.ts';
 import { existing } from './instances.ts';
+import { forward, noRoom, QUIET_MS } from './pull_forward.ts';
 import { takeResults, type TakenResults } from './pull_results.ts';
 
-const MAX = 32;
-const WAIT_S = 30;
 const CLIENT_CHARS_MAX = 200;
-/**
- * How long the connection of a pull may be idle: longer than the pull waits, because idle connections are otherwise
- * closed after 60 s.
- */
-const QUIET_MS = 90_000;
-
 export interface PullContext {
   store: { instances: Pick<Store['instances'], 'find'>; deliveries: Pick<Store['deliveries'], 'get'> };
   engine: Pick<Engine, 'written' | 'isFullOfReplies'>;
@@ -108,7 +100,7 @@ async function pull(context: Context, request: PullingRequest, reply: FastifyRep
   // While this process waited for the store, the key may have been revoked, or another node may deliver now.
   assertStanding(request.standing);
   if (!takesPullsOf(instance_id)) return forward(context, request, reply);
-  const { max = MAX, wait_s = WAIT_S, pull_id = null } = request.body;
+  const { max = PUSHES.default, wait_s = WAIT_S.default, pull_id = null } = request.body;
   const given = request.body.results ?? [];
   const results = given.length > 0 ? await takeResults(context, instance_id, given) : NO_RESULTS;
   const address = await addressOf(context, request);
@@ -162,84 +154,6 @@ async function addressOf({ limits, pull_forwarder }: PullContext, request: Pulli
   const forwarded =
     pull_forwarder !== null && typeof mark === 'string' ? await pull_forwarder.addressIn(mark) : undefined;
   return forwarded === undefined ? limits.addressOf(request) : forwarded;
-}
-
-/** The only headers that are forwarded, besides the cookie of a session: the other node recognizes the caller by them. */
-const PASSED_ON = ['authorization', 'convoke-csrf', 'user-agent'];
-const PASSED_BACK = ['content-type', 'retry-after', 'www-authenticate'];
-
-/** This node does not deliver to the instance: it forwards the request to the node that does. */
-async function forward({ pull_forwarder, limits, connections }: Context, request: PullingRequest, reply: FastifyReply) {
-  // A request is forwarded only once, even if a third node has taken over meanwhile.
-  if (pull_forwarder === null || FORWARDED_HEADER in request.headers) throw holderNotReached();
-  const { body, params, headers, raw, principal, signed_in } = request;
-  let waiting: WaitingRequest | null = null;
-  let made_room = false;
-  const named = [...PASSED_ON.map((name) => [name, headers[name]]), ['cookie', signed_in?.forwarded_cookie]];
-  raw.socket.setTimeout(QUIET_MS);
-  const from = {
-    instance_id: params.instance_id,
-    headers: Object.fromEntries(named.filter(([, value]) => typeof value === 'string')) as Record<string, string>,
-    address: limits.addressOf(request),
-  };
-  const own_name = body.pull_id === undefined ? randomUUID() : null;
-  let has_response = false;
-  const forwarded = pull_forwarder.forward(
-    { ...from, body: JSON.stringify({ pull_id: own_name, ...body }), wait_ms: (body.wait_s ?? WAIT_S) * 1000 },
-    (cancel) => {
-      onClosed(reply.raw, () => {
-        cancel();
-        // A client that named its request makes it again under this name, and so takes back its pushes itself.
-        if (own_name === null || (has_response && isWritten(reply.raw))) return;
-        // The other node may have written a response that did not reach the client.
-        const take_back = JSON.stringify({ pull_id: own_name, max: 0 });
-        const ended = pull_forwarder.forward({ ...from, body: take_back, wait_ms: 0 }, () => {});
-        // When the store does not respond, the push waits for its deadline.
-        ended.then(
-          (response) => response?.resume(),
-          () => {},
-        );
-      });
-      const makeRoom = (): void => {
-        made_room = true;
-        cancel();
-      };
-      waiting = connections.waits(raw, principal.key_id, { makeRoom });
-    },
-  );
-  const brings_results = (body.results ?? []).length > 0;
-  letGoOfBody(request);
-  const response = await forwarded.finally(() => {
-    if (waiting !== null) connections.endsWait(waiting);
-  });
-  if (response === null) {
-    if (made_room) throw noRoom();
-    // If the request brought results, nobody knows whether they count. So the request fails, and the machine brings the
-    // results again.
-    if (pull_forwarder.is_draining && !brings_results) return { pushes: [], results: [] };
-    throw holderNotReached();
-  }
-  has_response = true;
-  for (const name of PASSED_BACK) {
-    const value = response.headers[name];
-    if (value !== undefined) void reply.header(name, value);
-  }
-  return reply.code(response.statusCode ?? 502).send(response);
-}
-
-function holderNotReached(): Problem {
-  return new Problem(
-    'overloaded',
-    'The node that delivers to this instance did not respond. Pull again, with the results that got no response.',
-    { retry_after_s: 1 },
-  );
-}
-
-/** All connections are in use, and this pull made room for another request. */
-function noRoom(): Problem {
-  return new Problem('overloaded', 'All connections were needed. Pull again, with the results that got no response.', {
-    retry_after_s: 1,
-  });
 }
 
 /** Too many replies wait to be stored, and the results in a request may have more of them. */

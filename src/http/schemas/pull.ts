@@ -8,8 +8,10 @@ export const RESULT_BODY_BYTES_MAX = 65_536;
 /** The most bytes of a request: room for RESULTS_MAX small results, or for some large ones. */
 export const PULL_BODY_BYTES_MAX = 1_000_000;
 
-const PUSHES = { default: 32, max: 256 };
-const WAIT_S = { default: 30, max: 60 };
+/** How many pushes one response may have. */
+export const PUSHES = { default: 32, max: 256 };
+/** How many seconds a pull waits. */
+export const WAIT_S = { default: 30, max: 60 };
 
 const PULL_ID = '^[A-Za-z0-9._-]{1,64}$';
 
