@@ -156,6 +156,29 @@ describe('a node that may have missed something, and gets a broadcast about a me
       });
     }
   }
+
+  for (const is_together of [true, false]) {
+    const how = is_together ? 'in one broadcast with later messages' : 'one by one';
+    test(`pushes three of them once: the scan finds them twice, and their broadcasts arrive last, ${how}`, async (t) => {
+      const node = await startNode(t, { others: true });
+      await node.meeting('m', 'i');
+      const written = Promise.withResolvers<void>();
+      node.meddle = (name) => (name === 'deliveries.settle' ? written.promise : undefined);
+      // The messages expire after a minute, and the node scans every 30 s.
+      await node.clock.advance(25 * SECOND);
+      const messages = await storeElsewhere(node, ['{}', '{}', '{}']);
+      await node.clock.advance(40 * SECOND);
+      assert.deepEqual(node.transport.seqsTo('i'), upTo(3));
+      written.resolve();
+      await node.clock.advance(SECOND);
+      const late = [...messages.slice(1), ...(await storeElsewhere(node, ['{}', '{}']))];
+      if (is_together) broadcast(node, late);
+      else for (const message of late) broadcast(node, [message]);
+      await node.clock.advance(MINUTE);
+      assert.deepEqual(node.transport.seqsTo('i'), upTo(5));
+      await everythingDelivered(node);
+    });
+  }
 });
 
 describe('a lane', () => {

@@ -451,6 +451,12 @@ export class Checker {
     }
   }
 
+  /** A node cancelled a delivery: the later messages of the lane may go on before that is on disk. */
+  suppressed(delivery_id: string): void {
+    const track = this.#tracks.get(delivery_id);
+    if (track !== undefined && track.lane.head === track) track.lane.head = null;
+  }
+
   #isPending({ response }: Sent, { instance_id }: Machine): boolean {
     return this.#rows(instance_id).some((row) => row.message_id === response?.message_id && row.state === 'pending');
   }

@@ -535,7 +535,10 @@ export class World {
         attempted: () => {},
         settled: () => {},
         removed() {},
-        suppressed: ({ instance_id, seq }, reason) => this.#trace(`${reason} stops ${seq} to ${instance_id}`),
+        suppressed: ({ delivery_id, instance_id, seq }, reason) => {
+          this.#trace(`${reason} stops ${seq} to ${instance_id}`);
+          this.checker.suppressed(delivery_id);
+        },
         replied: () => {},
         storageFailed: () => {},
       },

@@ -12,7 +12,7 @@ import { MIGRATIONS } from '../../src/store/sqlite/migrations.ts';
 import { openStoreHere } from '../support/node.ts';
 import { CommandLog, commandLogs } from '../support/store_commands.ts';
 
-const LOGS = 8;
+const LOGS = 16;
 const PER_LOG = 250;
 const SEED = 20_261_123;
 

@@ -64,12 +64,12 @@ export class Enqueuer {
       if (seq <= lane.newest_seq) continue;
       // In a cluster, a lane whose newest_seq is 0 was read from its beginning, and nothing was pending. If this
       // message was stored before that read, it is delivered already, and only its broadcast came after the read. The
-      // range does not help here, because a range says only which messages this node saw.
+      // range does not help here, because a range says only which messages this node saw. So the table is read again.
       const may_be_done = contiguous_from !== null && lane.newest_seq === 0 && !is_known;
       const has_gap = is_after_gap && lane.newest_seq < seq - 1;
       if (has_gap || may_be_done) this.#memory.spillTail(lane);
       // If the delivery may have been cancelled while the response of the store was on its way, its row is read first.
-      let only_on_disk = requested_at < recipient.invalidated_at || staysOnDisk(recipient, lane);
+      let only_on_disk = may_be_done || requested_at < recipient.invalidated_at || staysOnDisk(recipient, lane);
       const is_long = !only_on_disk && this.#isLong(recipient, lane, now);
       if (is_long) {
         only_on_disk = true;
