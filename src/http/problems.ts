@@ -75,15 +75,19 @@ const PROBLEM_OF_FRAMEWORK_ERROR: Record<string, readonly [ProblemCode, detail?:
   FST_ERR_CTP_EMPTY_TYPE: ['unsupported_media_type'],
 };
 
+function detailOf({ code }: StoreError): string {
+  if (code === 'IN_DOUBT')
+    return 'The storage has not answered, and may do it all the same (IN_DOUBT). Try again after the time in Retry-After, a message with the same Idempotency-Key.';
+  const why =
+    code === 'ROWS_LOCKED' ? 'Another session of the database has locked a row that this request needs. ' : '';
+  return `${why}Nothing was stored (${code}). Try again after the time in Retry-After.`;
+}
+
 /** The problem with which the service responds to an error. */
 export function problemOf(error: Error & { code?: string; statusCode?: number }): Problem {
   if (error instanceof Problem) return error;
   if (error instanceof StoreError) {
-    const detail =
-      error.code === 'IN_DOUBT'
-        ? 'The storage has not answered, and may do it all the same (IN_DOUBT). Try again after the time in Retry-After, a message with the same Idempotency-Key.'
-        : `Nothing was stored (${error.code}). Try again after the time in Retry-After.`;
-    return new Problem('storage_unavailable', detail, { retry_after_s: 2 });
+    return new Problem('storage_unavailable', detailOf(error), { retry_after_s: 2 });
   }
   const known = PROBLEM_OF_FRAMEWORK_ERROR[error.code ?? ''];
   if (known !== undefined) return new Problem(...known);

@@ -4,12 +4,13 @@ import { test, type TestContext } from 'node:test';
 import pg from 'pg';
 import { NO_HEALTH } from '../../src/domain/instance.ts';
 import type { HealthSettlement, QueuedDelivery } from '../../src/store/contract/deliveries.ts';
+import { REMOVAL } from '../../src/store/postgres/locks.ts';
 import type { Store } from '../../src/store/store.ts';
 import { openPostgresHere } from '../support/engines.ts';
 import { startNode } from '../support/node.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import { messagesPath, startService } from '../support/service.ts';
-import { lane, meeting, messages, newMessage, settled, WALL } from '../support/store_contents.ts';
+import { lane, meeting, messages, NEVER, newMessage, register, settled, WALL } from '../support/store_contents.ts';
 import { beforeTimer } from '../support/wait.ts';
 
 async function open(t: TestContext): Promise<{ url: string; store: Store; queued: QueuedDelivery[] }> {
@@ -136,4 +137,49 @@ test('of a list, no message overtakes an earlier one of its meeting when the loc
     seqs,
     meetings.map((meeting_id, i) => (meeting_id === 'm' ? null : (i + 1) / 2)),
   );
+});
+
+const ROW_OF_ANNA = "SELECT * FROM instances WHERE instance_id = 'anna'";
+
+for (const [name, row] of [
+  ['row', ROW_OF_ANNA],
+  ['pending delivery', "SELECT * FROM deliveries WHERE instance_id = 'anna' ORDER BY delivery_no LIMIT 1"],
+] as const) {
+  test(`an instance whose ${name} a person has locked cannot be deleted; messages are accepted all the same`, async (t) => {
+    const { url, store } = await open(t);
+    const release = await hold(t, url, row);
+    const ended = new AbortController();
+    const refused = assert
+      .rejects(store.instances.remove('anna', 100, WALL), { code: 'ROWS_LOCKED', message: /pg_stat_activity/ })
+      .finally(() => ended.abort());
+    while (!ended.signal.aborted) assert.equal((await store.messages.accept([newMessage('m')]))[0]?.kind, 'accepted');
+    await refused;
+    assert.equal((await store.instances.get('anna'))?.is_active, true);
+    await release();
+    assert.equal((await store.instances.remove('anna', 10_000, WALL)).done, true);
+  });
+}
+
+test('who deletes an instance whose row a person has locked gets 503, which says why', async (t) => {
+  const database_url = await makeDatabase();
+  const service = await startService(t, { database_url });
+  await service.register({ instance_id: 'anna', webhook_url: 'http://127.0.0.1:9/' });
+  const release = await hold(t, database_url, ROW_OF_ANNA);
+  const refused = await service.request('DELETE', '/api/v1/instances/anna/');
+  assert.deepEqual([refused.status, refused.headers['retry-after']], [503, '2'], refused.text);
+  assert.match(refused.text, /Another session of the database has locked a row/);
+  assert.match(JSON.stringify(service.log), /rows of the instance[^]*ROWS_LOCKED/);
+  await release();
+  assert.equal((await service.request('DELETE', '/api/v1/instances/anna/')).status, 204);
+});
+
+test('a deletion that deletes nothing waits for no accept, so no other accept waits behind it', async (t) => {
+  const { url, store } = await open(t);
+  await register(store, 'leased', WALL, { lease_until: NEVER });
+  await hold(t, url, `SELECT pg_advisory_xact_lock_shared(${REMOVAL})`);
+  const nothing = { existed: false, done: true, cancelled: 0 };
+  assert.deepEqual(await store.instances.remove('nobody', 10, WALL), nothing);
+  const of_another = { key_id: 'another', instance_id: null };
+  assert.deepEqual(await store.instances.remove('anna', 10, WALL, of_another), nothing);
+  assert.deepEqual(await store.instances.remove('leased', 10, WALL, null, WALL), nothing);
 });

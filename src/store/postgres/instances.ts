@@ -3,12 +3,15 @@ import type { Quotas } from '../contract/quotas.ts';
 import { ACK_TIMEOUT_S } from '../../domain/instance.ts';
 import { TIMEOUT_S } from '../../domain/runtimes/runtimes.ts';
 import { Problem } from '../../domain/problem.ts';
+import type { OwnerScope } from '../../domain/access.ts';
+import { StoreError, WHO_LOCKS } from '../store_error.ts';
 import { instanceReader, leaseWithin, type PreviousRow } from '../rows/instances.ts';
 import { WEBHOOK_SECRETS, type WebhookSecrets } from '../rows/webhook_secrets.ts';
 import { type InstanceRow, type InstanceStore, liftsBackoff, type Registration } from '../contract/instances.ts';
 import type { ApiKeyStore } from '../contract/api_keys.ts';
 import type { InstancesTable } from '../rows/tables.ts';
 import { INSTANCE_COLUMNS } from './columns.ts';
+import { isLockTimeout } from './connection/connection.ts';
 import { type Session, statement, withPartition } from './database.ts';
 import { KEYS, REMOVAL } from './locks.ts';
 import { CANCELLED } from './pending/pending_deliveries.ts';
@@ -140,7 +143,22 @@ const WEBHOOK_URLS = statement(
 /** A revocation ends the leases that it sees. So no lease is written between its reads and its commit. */
 const LOCK_KEYS = statement(`SELECT pg_advisory_xact_lock(${KEYS})`);
 
-const WAIT_FOR_ACCEPTS = statement(`SELECT pg_advisory_xact_lock(${REMOVAL})`);
+/**
+ * How long a removal waits for a row that another session has locked. All accepts of all nodes may have to wait as long:
+ * less than their own lock_timeout.
+ */
+const BOUND_WAITS = "SET LOCAL lock_timeout = '1s'";
+/**
+ * Accepts end by themselves, so this wait has no bound. With a bound, a removal would fail again and again while a wide
+ * message follows the other.
+ */
+const WAIT_FOR_ACCEPTS = ['SET LOCAL lock_timeout = 0', `SELECT pg_advisory_xact_lock(${REMOVAL})`, BOUND_WAITS];
+
+const rowsLocked = (instance_id: string): StoreError =>
+  new StoreError(
+    'ROWS_LOCKED',
+    `Another session of the database has locked rows of the instance ${JSON.stringify(instance_id)} for over a second. It cannot be deleted until the session ends its transaction. ${WHO_LOCKS}`,
+  );
 
 const CANCEL = statement(`
   UPDATE deliveries SET state = 'cancelled', reason = 'instance_deleted', next_attempt_at = NULL, settled_at = $wall_ms${CANCELLED}
@@ -206,6 +224,36 @@ export function instanceOperations(
   const notifyOf = (instance_id: string, lifts: boolean, requeued = false): void =>
     void session.messages.push({ kind: 'instance', instance_id, lifts, requeued });
 
+  async function remove(
+    instance_id: string,
+    limit: number,
+    wall_ms: number,
+    owner_scope: OwnerScope | null | undefined,
+    lease_ended_at: number | null,
+  ) {
+    await session.query(BOUND_WAITS);
+    // This comes before the lock that all accepts need. So they wait neither for a session that has locked the row, nor
+    // for the removal of an instance that does not exist.
+    const switched_off = await session.run(SWITCH_OFF, {
+      instance_id,
+      wall_ms,
+      lease_ended_at,
+      ...ownedBy(owner_scope),
+    });
+    if (switched_off === 0) return { existed: false, done: true, cancelled: 0 };
+    // From here on no accept stores a delivery for the instance. Accepts in progress have ended, and later accepts find
+    // the instance switched off or deleted.
+    for (const text of WAIT_FOR_ACCEPTS) await session.query(text);
+    notifyOf(instance_id, false, true);
+    const key = withPartition(instance_id);
+    const cancelled = await session.run(CANCEL, { ...key, wall_ms, limit });
+    const is_left = cancelled >= limit || (await session.one(HAS_PENDING, key)) !== undefined;
+    if (is_left) return { existed: true, done: false, cancelled };
+    await session.run(DELETE_MEMBERSHIPS, { instance_id });
+    await session.run(DELETE, { instance_id });
+    return { existed: true, done: true, cancelled };
+  }
+
   return {
     ...lists,
     async register(registration, wall_ms, owner_scope) {
@@ -259,24 +307,11 @@ export function instanceOperations(
       return rows.map(({ instance_id }) => instance_id);
     },
     async remove(instance_id, limit, wall_ms, owner_scope, lease_ended_at = null) {
-      // From here on no accept stores a delivery for the instance. Accepts in progress have ended, and later accepts
-      // find the instance switched off or deleted.
-      await session.all(WAIT_FOR_ACCEPTS);
-      const switched_off = await session.run(SWITCH_OFF, {
-        instance_id,
-        wall_ms,
-        lease_ended_at,
-        ...ownedBy(owner_scope),
-      });
-      if (switched_off === 0) return { existed: false, done: true, cancelled: 0 };
-      notifyOf(instance_id, false, true);
-      const key = withPartition(instance_id);
-      const cancelled = await session.run(CANCEL, { ...key, wall_ms, limit });
-      const is_left = cancelled >= limit || (await session.one(HAS_PENDING, key)) !== undefined;
-      if (is_left) return { existed: true, done: false, cancelled };
-      await session.run(DELETE_MEMBERSHIPS, { instance_id });
-      await session.run(DELETE, { instance_id });
-      return { existed: true, done: true, cancelled };
+      try {
+        return await remove(instance_id, limit, wall_ms, owner_scope, lease_ended_at);
+      } catch (error) {
+        throw isLockTimeout(error) ? rowsLocked(instance_id) : error;
+      }
     },
   };
 }
