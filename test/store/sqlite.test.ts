@@ -12,7 +12,7 @@ import { openDataKeys } from '../../src/store/sqlite/encryption.ts';
 import { openSqliteStore } from '../../src/store/sqlite/open.ts';
 import { storedTimestamp } from '../../src/store/sqlite/timestamp.ts';
 import { openStoreHere, temporaryFile } from '../support/node.ts';
-import { lane, meeting, messages, NEVER, newMessage, register, settled, WALL } from '../support/store_contents.ts';
+import { lane, meeting, messages, NEVER, newMessage, register, WALL } from '../support/store_contents.ts';
 
 async function threadedStore(t: TestContext, file = temporaryFile(t)): Promise<Store> {
   const { store, opened } = openSqliteStore(file, null);
@@ -223,51 +223,4 @@ test('a file of 0.1.0 is rewritten by way of the disk, and not in memory', (t) =
   openDataKeys(db, { kind: 'memory' }, WALL);
   assert.deepEqual(at_vacuum, [FILE]);
   assert.equal(tempStore(), MEMORY, 'a commit makes no temporary file');
-});
-
-test('a read of deliveries aside passes those of paused meetings in bounded steps, and then finds the others', async (t) => {
-  const store = storeHere(t);
-  for (const meeting_id of ['paused', 'm']) await meeting(store, meeting_id, 'i');
-  const putAside = async (meeting_id: string, count: number, next_attempt_at: number) => {
-    await store.messages.accept(messages(meeting_id, count));
-    const aside = { state: 'pending', aside: true, settled_at: null, next_attempt_at } as const;
-    for (let rows = await lane(store, 'i', meeting_id); rows.length > 0; rows = await lane(store, 'i', meeting_id))
-      await store.deliveries.settle(
-        rows.map((row) => settled(row, aside)),
-        [],
-      );
-  };
-  // Many are due at the same time, and others at other times.
-  await putAside('paused', 4_000, WALL);
-  await putAside('paused', 1_500, WALL + 1);
-  await putAside('m', 3, WALL + 2);
-  await putAside('paused', 2_500, WALL + 3);
-  await putAside('m', 2, WALL + 9);
-  await store.meetings.patch('paused', { paused: true }, WALL);
-  const first = await store.deliveries.loadAside('i', WALL + 5, 2);
-  assert.deepEqual([first.deliveries, first.next_at], [[], null]);
-  const second = await store.deliveries.loadAside('i', WALL + 5, 2, first.next);
-  assert.deepEqual([second.deliveries, second.next_at], [[], null]);
-  const third = await store.deliveries.loadAside('i', WALL + 5, 2, second.next);
-  assert.deepEqual(
-    [third.deliveries.map(({ meeting_id, seq }) => `${meeting_id} ${seq}`), third.next_at, third.next],
-    [['m 1', 'm 2'], WALL + 2, null],
-  );
-  await store.deliveries.settle(
-    third.deliveries.map((row) => settled(row)),
-    [],
-  );
-  // The page is not full, and the read ended before it found the next one. So the caller reads again soon.
-  const fourth = await store.deliveries.loadAside('i', WALL + 5, 2, second.next);
-  assert.deepEqual([fourth.deliveries.map(({ seq }) => seq), fourth.next_at, fourth.next], [[3], WALL + 3, null]);
-  await store.deliveries.settle(
-    fourth.deliveries.map((row) => settled(row)),
-    [],
-  );
-  let { next, next_at } = await store.deliveries.loadAside('i', WALL + 5, 2);
-  for (let reads = 2; next !== null; reads++) {
-    assert.ok(reads <= 5, `${reads} reads`);
-    ({ next, next_at } = await store.deliveries.loadAside('i', WALL + 5, 2, next));
-  }
-  assert.equal(next_at, WALL + 9);
 });

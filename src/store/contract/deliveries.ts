@@ -221,9 +221,9 @@ export interface DeliveryStore {
   loadLanes(requests: LaneRequest[]): Promise<QueuedDelivery[][]>;
   /**
    * A page of the deliveries of an instance that are aside and due, without those of paused meetings. `next_at`: when
-   * the first delivery after the page is due, or an earlier time; null: none follows. SQLite reads at most 2,000
-   * deliveries in a call. If all of these are of paused meetings, the page is empty, and the next call needs `next` as
-   * its `after`. Otherwise `next` is null.
+   * the first delivery after the page is due, or an earlier time; null: none follows. A call reads at most 2,000
+   * deliveries. If all of these are of paused meetings, the page is empty, and the next call needs `next` as its
+   * `after`. Otherwise `next` is null.
    */
   loadAside(
     instance_id: string,

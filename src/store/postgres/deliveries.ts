@@ -15,20 +15,16 @@ import {
   placeOf,
   queuedDeliveryOf,
   type QueuedRow,
+  restOfAside,
 } from '../rows/deliveries.ts';
 import { EndedInLanes } from '../rows/ended_in_lanes.ts';
-import {
-  type DeliveryStore,
-  type ExpiryPlace,
-  type LaneKey,
-  LANE_PAGE_CHARS_MAX,
-  type PendingAside,
-} from '../contract/deliveries.ts';
+import { type DeliveryStore, type ExpiryPlace, type LaneKey, LANE_PAGE_CHARS_MAX } from '../contract/deliveries.ts';
 import type { DeliveriesTable } from '../rows/tables.ts';
 import { DELIVERY_COLUMNS } from './columns.ts';
+import { dueAside, pendingAside } from './aside_walk.ts';
 import { boundExpiry } from './damaged_expiry.ts';
 import { deliveryLists } from './delivery_lists.ts';
-import { type Session, statement, withPartition } from './database.ts';
+import { type Session, statement } from './database.ts';
 import { ownedBy } from './owner_scope.ts';
 import { timestampOf } from './timestamp.ts';
 import { countWaiting, dropWaiting, pendingOf } from './waiting_deliveries.ts';
@@ -72,23 +68,18 @@ const LOAD_LANES = statement(`
       WHERE q.chars_before < ${LANE_PAGE_CHARS_MAX}) page
   ORDER BY r.place, page.seq`);
 
-/** Whether the meeting of the delivery `d` is paused. */
-const IS_PAUSED = 'EXISTS (SELECT 1 FROM meeting_settings t WHERE t.meeting_id = d.meeting_id AND t.paused = 1)';
-
+/**
+ * Leaves out what others have changed since it was found. With the other conditions inside the LATERAL, the planner could
+ * choose an index of all deliveries aside.
+ */
 const LOAD_ASIDE = statement(`
   SELECT q.* FROM (
     SELECT lane.*, ${charsBefore('lane.next_attempt_at, lane.delivery_no')} FROM (
-      SELECT ${QUEUED_COLUMNS} FROM noted_deliveries d JOIN messages m ON m.message_no = d.message_no
-      WHERE d.partition_no = $partition_no AND d.instance_id = $instance_id AND d.next_attempt_at <= $now_ms AND d.aside = 1 AND NOT ${IS_PAUSED}
-      ORDER BY d.next_attempt_at, d.delivery_no LIMIT $limit) lane) q
+      SELECT ${QUEUED_COLUMNS} FROM unnest($delivery_nos::bigint[]) AS found(delivery_no)
+        CROSS JOIN LATERAL (SELECT * FROM deliveries x WHERE x.delivery_no = found.delivery_no OFFSET 0) d
+        JOIN messages m ON m.message_no = d.message_no
+      WHERE d.state = 'pending' AND d.aside = 1 AND d.next_attempt_at <= $now_ms) lane) q
   WHERE q.chars_before < ${LANE_PAGE_CHARS_MAX} ORDER BY q.next_attempt_at, q.delivery_no`);
-
-/** The index finds the first due time at once. With `min` and the condition for the meeting, all would be read. */
-const NEXT_ASIDE = statement(`
-  SELECT d.next_attempt_at AS next_at FROM noted_deliveries d
-  WHERE d.partition_no = $partition_no AND d.instance_id = $instance_id AND d.aside = 1 AND NOT ${IS_PAUSED}
-    AND d.delivery_no <> ALL ($delivery_nos::bigint[])
-  ORDER BY d.next_attempt_at LIMIT 1`);
 
 /** Jumps from key to key in the index of the lanes, and does not read every row. */
 const PENDING_LANES = statement(`
@@ -107,25 +98,6 @@ const FRESH_LANES = statement(`
   SELECT DISTINCT partition_no, instance_id, meeting_id FROM fresh_deliveries
   WHERE partition_no = ANY ($partitions::smallint[]) AND (partition_no, instance_id, meeting_id) > ($first::smallint, $instance_id, $meeting_id)
   ORDER BY partition_no, instance_id, meeting_id LIMIT $limit`);
-
-/**
- * Jumps from instance to instance in the index, one partition after the other, and does not read every row. Without
- * ORDER BY it ends at the limit: the partitions come in the order of the list, and each recursion in that of the index.
- */
-const PENDING_ASIDE = statement(`
-  SELECT found.* FROM unnest($partitions::smallint[], $after_ids::text[]) AS p(partition_no, after_id)
-    CROSS JOIN LATERAL (
-      WITH RECURSIVE aside AS (
-        (SELECT partition_no, instance_id, next_attempt_at FROM noted_deliveries
-         WHERE partition_no = p.partition_no AND instance_id > p.after_id AND aside = 1
-         ORDER BY instance_id, next_attempt_at LIMIT 1)
-        UNION ALL
-        SELECT following.* FROM aside CROSS JOIN LATERAL (
-          SELECT d.partition_no, d.instance_id, d.next_attempt_at FROM noted_deliveries d
-          WHERE d.partition_no = aside.partition_no AND d.instance_id > aside.instance_id AND d.aside = 1
-          ORDER BY d.instance_id, d.next_attempt_at LIMIT 1) following)
-      SELECT instance_id, next_attempt_at AS next_at FROM aside) found
-  LIMIT $limit`);
 
 const BOUND_ASIDE = statement(`
   UPDATE deliveries SET next_attempt_at = $latest_ms
@@ -252,31 +224,20 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
       await boundExpiry(session, read.flat());
       return read.map((page) => page.map(queuedOf));
     },
-    async loadAside(instance_id, now_ms, limit) {
-      const found = await session.all<QueuedRow & { chars_before: number }>(LOAD_ASIDE, {
-        ...withPartition(instance_id),
-        now_ms,
-        limit,
-      });
+    async loadAside(instance_id, now_ms, limit, after = null) {
+      const place = { ...numberedPlace(after, numberOf), instance_id };
+      const found = await dueAside(session, place, now_ms, limit);
+      const delivery_nos = found.due.map(({ delivery_no }) => delivery_no);
+      const read = await session.all<QueuedRow & { chars_before: number }>(LOAD_ASIDE, { delivery_nos, now_ms });
       const due: QueuedRow[] = [];
-      for (const { chars_before: _, ...row } of found) due.push(row);
+      for (const { chars_before: _, ...row } of read) due.push(row);
       const rows = pageOfLane(due);
       await boundExpiry(session, rows);
-      const delivery_nos = rows.map(({ delivery_no }) => delivery_no);
-      const next = await session.one<{ next_at: number | null }>(NEXT_ASIDE, {
-        ...withPartition(instance_id),
-        delivery_nos,
-      });
-      return { deliveries: rows.map(queuedOf), next_at: next?.next_at ?? null, next: null };
+      return { deliveries: rows.map(queuedOf), ...restOfAside(found, rows.length, ids) };
     },
     ...laneHeads(session, ids, numberOf),
     pendingLanes,
-    pendingAside(after, limit, of_partitions = ALL_PARTITIONS) {
-      const first = after === null ? 0 : partitionOf(after);
-      const partitions = of_partitions.filter((partition_no) => partition_no >= first).toSorted((a, b) => a - b);
-      const after_ids = partitions.map((partition_no) => (partition_no === first ? (after ?? '') : ''));
-      return session.all<PendingAside>(PENDING_ASIDE, { partitions, after_ids, limit });
-    },
+    pendingAside: (after, limit, partitions = ALL_PARTITIONS) => pendingAside(session, after, limit, partitions),
     boundAside: (latest_ms, limit, partitions = ALL_PARTITIONS) =>
       session.run(BOUND_ASIDE, { latest_ms, limit, partitions }),
     ...deliveryLists(session, ids),

@@ -66,6 +66,30 @@ export function lanesToExpire(after: ExpiryPlace | null, following: readonly Lan
 /** A delivery aside, with its place. */
 export type PlacedRow = Pick<DeliveriesTable, 'delivery_no' | 'instance_id'> & { next_attempt_at: number };
 
+/**
+ * The most deliveries that `loadAside` reads in a call, which then takes some milliseconds: an instance may have a
+ * million deliveries aside.
+ */
+export const ASIDE_READ_MAX = 2_000;
+
+/** The deliveries of an instance that follow a place and are due, without those of paused meetings. */
+export interface DueAside {
+  due: PlacedRow[];
+  /** The first delivery after them that is not of a paused meeting. */
+  following: PlacedRow | null;
+  /** When ASIDE_READ_MAX ended the read before `following` was found: the last delivery that was read. */
+  ended_at: PlacedRow | null;
+}
+
+/** What follows the first `loaded` deliveries that are due: see `loadAside`. */
+export function restOfAside({ due, following, ended_at }: DueAside, loaded: number, ids: IdCodec) {
+  const next = due[loaded] ?? following ?? (loaded > 0 ? ended_at : null);
+  return {
+    next_at: next?.next_attempt_at ?? null,
+    next: loaded === 0 && ended_at !== null ? placeOf(ended_at, ids) : null,
+  };
+}
+
 /** The columns that decide whether a delivery has expired. */
 export type ExpiryRow = Pick<DeliveriesTable, 'message_no' | 'expires_at'>;
 

@@ -3,16 +3,19 @@
  * an instance may have a million deliveries aside.
  */
 import type { PendingAside } from '../contract/deliveries.ts';
-import type { AsideRow, numberedPlace, PlacedRow } from '../rows/deliveries.ts';
+import {
+  ASIDE_READ_MAX,
+  type AsideRow,
+  type DueAside,
+  type numberedPlace,
+  type PlacedRow,
+} from '../rows/deliveries.ts';
 import type { Database } from './database.ts';
 
 type NumberedPlace = ReturnType<typeof numberedPlace>;
 
 /** Whether the meeting of the delivery `d` is paused. */
 const IS_PAUSED = 'EXISTS (SELECT 1 FROM meeting_settings t WHERE t.meeting_id = d.meeting_id AND t.paused = 1)';
-
-/** The most deliveries that `dueAside` reads in a call, which then takes some milliseconds. */
-const READ_MAX = 2_000;
 
 /**
  * The deliveries that follow a place, in three parts: those of the same instance that are due at the same time, the
@@ -57,22 +60,13 @@ export function asidePage(db: Database, place: NumberedPlace, limit: number): As
   return [...rowsBehind<AsideRow>(db, OF_ALL, place, limit)];
 }
 
-/**
- * The deliveries of an instance that follow a place and are due, without those of paused meetings. `following` is the
- * first delivery after them that is not of a paused meeting. When READ_MAX ended the read before that delivery was
- * found, `ended_at` is the last delivery that was read.
- */
-export function dueAside(
-  db: Database,
-  place: NumberedPlace,
-  now_ms: number,
-  limit: number,
-): { due: PlacedRow[]; following: PlacedRow | null; ended_at: PlacedRow | null } {
+/** The next due deliveries of the instance of a place. */
+export function dueAside(db: Database, place: NumberedPlace, now_ms: number, limit: number): DueAside {
   const due: PlacedRow[] = [];
   let ended_at: PlacedRow | null = null;
   let read = 0;
-  for (const row of rowsBehind<PlacedRow & { paused: number }>(db, OF_INSTANCE, place, READ_MAX)) {
-    if (++read === READ_MAX) ended_at = row;
+  for (const row of rowsBehind<PlacedRow & { paused: number }>(db, OF_INSTANCE, place, ASIDE_READ_MAX)) {
+    if (++read === ASIDE_READ_MAX) ended_at = row;
     if (row.paused === 1) continue;
     if (row.next_attempt_at > now_ms || due.length === limit) return { due, following: row, ended_at: null };
     due.push(row);

@@ -16,6 +16,7 @@ import {
   placeOf,
   queuedDeliveryOf,
   type QueuedRow,
+  restOfAside,
   withDamagedExpiry,
 } from '../rows/deliveries.ts';
 import type {
@@ -174,12 +175,10 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
     },
     loadAside(instance_id: string, now_ms: number, limit: number, after: AsidePlace | null = null) {
       const place = { ...numberedPlace(after, numberOf), instance_id };
-      const { due, following, ended_at } = dueAside(db, place, now_ms, limit);
-      const rows = pageOfLane(rowsOf(due));
+      const found = dueAside(db, place, now_ms, limit);
+      const rows = pageOfLane(rowsOf(found.due));
       boundExpiry(rows);
-      const next_at = (due[rows.length] ?? following ?? (rows.length > 0 ? ended_at : null))?.next_attempt_at ?? null;
-      const next = rows.length === 0 && ended_at !== null ? placeOf(ended_at, ids) : null;
-      return { deliveries: rows.map(queuedOf), next_at, next };
+      return { deliveries: rows.map(queuedOf), ...restOfAside(found, rows.length, ids) };
     },
     ...laneHeads(db, ids, numberOf),
     pendingLanes: (after: LaneKey | null, limit: number) => pendingLanes(db, after, limit),
