@@ -11,6 +11,7 @@ import {
   type InstanceWalk,
   type ListedInstances,
   STATE,
+  walkedId,
   walkedInstances,
   walkOf,
 } from '../rows/instance_lists.ts';
@@ -102,7 +103,7 @@ export function instanceLists(
         row_bytes,
       ])
       .limit(limit + 1);
-    if (last !== null) query = query.where('i.instance_id', '<=', last);
+    if (last !== null) query = query.where(walkedId(walk), '<=', last);
     for (const condition of walk.others) query = query.where(condition);
     if (q !== undefined) {
       const [of_id, of_name] = [isPart(DIALECT, 'i.instance_id', q), isPart(DIALECT, 'i.instance_name', q)];

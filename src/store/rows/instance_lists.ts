@@ -109,13 +109,20 @@ export function walkOf(
   return { source, others, reads: { ...reads_max, rows: rows_of_each }, rows_of_each };
 }
 
+/**
+ * The id of a row as the index of the walk has it. A list compares this id with its bounds: PostgreSQL applies an
+ * equation to both tables of a join, but not a range. With a range over `i`, it walks the whole index of the source.
+ */
+export const walkedId = ({ source }: InstanceWalk) => sql.ref<string>(`${SOURCE_ALIAS[source]}.instance_id`);
+
 /** The rows of a walk after an id, without the conditions that no index serves, in the order of their ids. */
 export function walkedInstances(
   build: Kysely<Tables>,
-  { source }: InstanceWalk,
+  walk: InstanceWalk,
   { instance_id, agent_id, meeting_id }: ListedInstances,
   after: string | null,
 ) {
+  const { source } = walk;
   let query = build
     .selectFrom('instances as i')
     .$if(source === 'agent', (all) =>
@@ -129,7 +136,7 @@ export function walkedInstances(
         .where('s.meeting_id', '=', meeting_id as string)
         .where('s.left_at', 'is', null),
     );
-  if (after !== null) query = query.where('i.instance_id', '>', after);
+  if (after !== null) query = query.where(walkedId(walk), '>', after);
   if (instance_id !== undefined) query = query.where('i.instance_id', '=', instance_id);
-  return query.orderBy(sql.ref(`${SOURCE_ALIAS[source]}.instance_id`));
+  return query.orderBy(walkedId(walk));
 }
