@@ -181,10 +181,12 @@ export class Cluster implements ClusterStore, NotifySource {
       let partitions = await session.all<Lease['partitions'][number]>(HELD, { node_no });
       const wanted = fairShare(node_no, staying) - partitions.length;
       if (wanted > 0) {
-        if (gone.some((row) => !this.#watched.isGone(row))) await session.all(AWAIT_ACCEPTS);
-        const gone_nos = gone.map((other) => other.node_no);
-        const gone_seen_ats = gone.map(({ seen_at }) => seen_at);
-        await unlessLocked(session, TAKE, { node_no, wanted, gone_nos, gone_seen_ats });
+        const lapsed = gone.every((row) => this.#watched.isGone(row));
+        if (lapsed || (await unlessLocked(session, AWAIT_ACCEPTS, {}))) {
+          const gone_nos = gone.map((other) => other.node_no);
+          const gone_seen_ats = gone.map(({ seen_at }) => seen_at);
+          await unlessLocked(session, TAKE, { node_no, wanted, gone_nos, gone_seen_ats });
+        }
         partitions = await session.all(HELD, { node_no });
       }
       await this.#lookForUnsigned(session);
@@ -371,15 +373,19 @@ export class Cluster implements ClusterStore, NotifySource {
 }
 
 /**
- * Releases or takes partitions. Waits at most a second for a settlement that takes long, because no other node can
- * renew its lease meanwhile. A later renewal does what this one did not.
+ * A step of releasing or taking partitions. Waits at most a second for a settlement or an accept that takes long, because
+ * others wait behind this step: the renewals of all nodes, or all accepts. A later renewal does what this one did not.
+ *
+ * @returns whether the step is done
  */
-async function unlessLocked(session: Session, change: Statement, values: Record<string, unknown>): Promise<void> {
+async function unlessLocked(session: Session, change: Statement, values: Record<string, unknown>): Promise<boolean> {
   await session.query("SET lock_timeout = '1s'");
   try {
     await session.all(change, values);
+    return true;
   } catch (error) {
     if (!isLockTimeout(error)) throw error;
+    return false;
   } finally {
     // Fails only when the connection is lost, and then the next renewal opens another one.
     await session.query('SET lock_timeout = 0').catch(() => {});
