@@ -84,6 +84,8 @@ export interface Machine {
   gone_at: number;
   gone: { ops_total: number; term: number } | null;
   not_before: number;
+  /** When the back-off began. */
+  backed_off_at: number;
   backoff_step: number;
   /** The last time at which an operation may have ended the back-off of the machine. */
   lifted_at: number;
@@ -287,6 +289,7 @@ export class Checker {
       on: false,
       gone_unsettled: false,
       gone_at: 0,
+      backed_off_at: 0,
       gone: null,
       not_before: 0,
       backoff_step: 0,
@@ -566,11 +569,14 @@ export class Checker {
     if (machine.ops_open === 0 && now >= this.#noticed_at) {
       if (row.state === 'cancelled') this.fail(`${what}: it was cancelled`);
       if (this.#operations.instances.load([instance_id])[0]?.is_active !== true) this.fail(`${what}: switched off`);
-      // The results of one pull are taken one after another, so a push may begin after one result and before a 410.
-      const is_known = machine.ack_timeout_ms === null || now > machine.gone_at;
+      // The results of one pull are taken one after another, so a push may begin after one result and before a 410 or a
+      // failure.
+      const pulls = machine.ack_timeout_ms !== null;
+      const is_known = !pulls || now > machine.gone_at;
       if (is_known && machine.gone?.ops_total === machine.ops_total && machine.gone.term === term)
         this.fail(`${what}: it had answered 410`);
-      if (due_from < machine.not_before) this.fail(`${what}: it backs off for another ${machine.not_before - now} ms`);
+      if (due_from < machine.not_before && (!pulls || now > machine.backed_off_at))
+        this.fail(`${what}: it backs off for another ${machine.not_before - now} ms`);
       const probed = machine.backoff_step > 0 || machine.failures >= DOWN_AFTER_FAILURES;
       if (probed && flights.length > 0) this.fail(`${what}: a second probe`);
     }
@@ -894,6 +900,7 @@ export class Checker {
     if (flight.started_at <= machine.lifted_at) return;
     const delay_ms = Math.min(BACKOFF_FIRST_MS * 2 ** machine.backoff_step, BACKOFF_MAX_MS);
     machine.not_before = now + Math.floor(delay_ms * SHORTEST);
+    machine.backed_off_at = now;
     machine.backoff_step++;
   }
 
