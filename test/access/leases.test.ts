@@ -11,7 +11,7 @@ test('an instance that cannot be read is removed too, and holds up no other', as
     store: {
       instances: {
         endedLeases: async () => [...ended],
-        get: async (instance_id: string) => {
+        find: async (instance_id: string) => {
           if (instance_id === 'damaged') throw new Error('its secret cannot be read');
           return null;
         },
