@@ -1,6 +1,7 @@
 import type { Clock } from '../delivery/clock.ts';
 import type { Engine } from '../delivery/engine.ts';
 import type { Expiry } from '../delivery/expiry.ts';
+import { WAITING_COUNTED_MAX } from '../domain/delivery.ts';
 import { queuedEvent, settledEvent } from '../feed/events.ts';
 import type { Feed } from '../feed/feed.ts';
 import type { DeliveryRow, DeliveryStore, LaneKey, Recovery, Waiting } from '../store/contract/deliveries.ts';
@@ -24,6 +25,12 @@ export interface DeliveryChangesParts {
   feed: Pick<Feed, 'publish'>;
   clock: Clock;
   expiry: Pick<Expiry, 'endOfNew'>;
+}
+
+/** How many deliveries wait. With `at_least` there are more, which were not counted. */
+interface Counted {
+  deliveries: number;
+  at_least: boolean;
 }
 
 export class DeliveryChanges {
@@ -106,15 +113,18 @@ export class DeliveryChanges {
 
   /** How many deliveries `drop` would cancel now, and its `up_to`. */
   async countWaiting(
-    { owner_scope }: Author,
+    author: Author,
     of: Partial<LaneKey>,
     up_to?: string,
-  ): Promise<{ deliveries: number; up_to: string | null }> {
+  ): Promise<Counted & { up_to: string | null }> {
     const waiting = await this.#waiting(of, up_to);
-    return {
-      deliveries: await this.#parts.store.deliveries.countWaiting(waiting, owner_scope),
-      up_to: waiting.up_to,
-    };
+    return { ...(await this.#counted(waiting, author)), up_to: waiting.up_to };
+  }
+
+  async #counted(waiting: Waiting, { owner_scope }: Author): Promise<Counted> {
+    const { deliveries } = this.#parts.store;
+    const found = await deliveries.countWaiting(waiting, WAITING_COUNTED_MAX + 1, owner_scope);
+    return { deliveries: Math.min(found, WAITING_COUNTED_MAX), at_least: found > WAITING_COUNTED_MAX };
   }
 
   async #waiting(of: Partial<LaneKey>, up_to: string | undefined): Promise<Waiting> {
@@ -136,14 +146,11 @@ export class DeliveryChanges {
     const { store, engine, feed, clock } = this.#parts;
     const ends_at = clock.now() + PART_MS_MAX;
     const waiting = await this.#waiting(of, up_to);
-    const waited = await store.deliveries.countWaiting(waiting, author.owner_scope);
-    if (waited === 0) {
-      await author.record();
-      return { deliveries: 0, up_to: waiting.up_to, done: true };
-    }
+    // The audit entry of the first part has the count for all parts.
+    const counted = up_to === undefined ? await this.#counted(waiting, author) : {};
     let deliveries = 0;
     // The first step writes the audit entry for all steps.
-    let step: Pick<DeliveryStore, 'drop'> = author.storeFor({ details: { ...of, deliveries: waited } }).deliveries;
+    let step: Pick<DeliveryStore, 'drop'> = author.storeFor({ details: { ...of, ...counted } }).deliveries;
     for (;;) {
       const dropping = step.drop(waiting, DROP_BATCH, clock.wall(), author.owner_scope);
       const lanes = await orReadAgain(dropping, () => void engine.dropped(of, 0));

@@ -18,6 +18,9 @@ export type DeliveryReason = (typeof DELIVERY_REASONS)[number];
 export const WAITING_FOR = ['turn', 'retry', 'back_off', 'paused', 'switched_off', 'connection'] as const;
 export type WaitingFor = (typeof WAITING_FOR)[number];
 
+/** The most pending deliveries that are counted before a drop: some 20 ms of the store. */
+export const WAITING_COUNTED_MAX = 100_000;
+
 /**
  * Whether a settled delivery can be queued again by hand: it failed, or it was cancelled and its instance was not
  * deleted.

@@ -5,6 +5,7 @@ import { test } from 'node:test';
 import { TIMEOUT_MS } from '../../sdk/typescript/src/requests.ts';
 import type { Author } from '../../src/changes/author.ts';
 import { DeliveryChanges, type DeliveryChangesParts } from '../../src/changes/deliveries.ts';
+import { WAITING_COUNTED_MAX } from '../../src/domain/delivery.ts';
 import { Problem } from '../../src/domain/problem.ts';
 import { SetClock } from '../support/set_clock.ts';
 
@@ -12,7 +13,7 @@ const STEP_MS = 100;
 
 /** A store in which there is always more to do. */
 function endless() {
-  const done = { steps: 0 };
+  const done = { steps: 0, counted: [] as number[] };
   const clock = new SetClock();
   const dropped_up_to = new Set<string | null>();
   let sent = 1;
@@ -27,7 +28,7 @@ function endless() {
       dropped_up_to.add(up_to);
       return [{ instance_id: 'i', meeting_id: 'm', count: limit }];
     },
-    countWaiting: async () => Infinity,
+    countWaiting: async (_of, most) => (done.counted.push(most), most),
     get: async () => null,
   } satisfies DeliveryChangesParts['store']['deliveries'];
   const store = { deliveries, messages: { last: async () => `msg_${sent}` } };
@@ -78,6 +79,25 @@ test('the next part of a drop leaves the messages alone that were sent after the
   await changes.drop(authorFor(Infinity), of, first.up_to ?? undefined);
   assert.deepEqual(dropped_up_to, new Set(['msg_1']));
   assert.equal((await changes.drop(authorFor(Infinity), of)).up_to, 'msg_2', 'control');
+});
+
+test('only the first part of a drop counts what waits, for its audit entry, and the count has an end', async () => {
+  const { changes, authorFor, done } = endless();
+  const of = { instance_id: 'i' };
+  const details: unknown[] = [];
+  const author = authorFor(Infinity);
+  const noting: Author = { ...author, storeFor: (more) => (details.push(more?.details), author.storeFor()) };
+  const { up_to } = await changes.drop(noting, of);
+  await changes.drop(noting, of, up_to!);
+  assert.deepEqual(done.counted, [WAITING_COUNTED_MAX + 1]);
+  assert.deepEqual(details, [{ ...of, deliveries: WAITING_COUNTED_MAX, at_least: true }, of]);
+});
+
+test('a dry run of a drop says when it has not counted all', async () => {
+  const { changes, authorFor, done } = endless();
+  const counted = await changes.countWaiting(authorFor(Infinity), { instance_id: 'i' });
+  assert.deepEqual(counted, { deliveries: WAITING_COUNTED_MAX, at_least: true, up_to: 'msg_1' });
+  assert.deepEqual(done.counted, [WAITING_COUNTED_MAX + 1]);
 });
 
 test('the clients in TypeScript and in Python wait equally long', () => {

@@ -46,7 +46,7 @@ describe('a brake', () => {
     const up_to = sent.at(-1)!.message_id;
     const ask = (body: object) => service.request<DroppedDeliveries>('POST', DROP, { body });
     const preview = await ask({ meeting_id: 'loud', dry_run: true });
-    assert.deepEqual(preview.body, { deliveries: 3, up_to, dry_run: true, done: true });
+    assert.deepEqual(preview.body, { deliveries: 3, at_least: false, up_to, dry_run: true, done: true });
     assert.equal((await ask({ meeting_id: 'quiet', dry_run: true })).body.deliveries, 0);
     assert.deepEqual((await ask({ meeting_id: 'loud', instance_id })).body, {
       deliveries: 3,
@@ -61,7 +61,7 @@ describe('a brake', () => {
     assert.deepEqual(
       audit.body.data.map(({ target_id, details }) => [target_id, details['meeting_id'], details['deliveries']]),
       [
-        [instance_id, undefined, undefined],
+        [instance_id, undefined, 0],
         [instance_id, 'loud', 3],
       ],
     );
@@ -87,7 +87,13 @@ describe('a brake', () => {
     for (const dry_run of [true, false]) {
       const body = { meeting_id: 'loud', up_to, dry_run };
       const dropped = await service.request<DroppedDeliveries>('POST', DROP, { body });
-      assert.deepEqual(dropped.body, { deliveries: 1, up_to, dry_run, done: true });
+      assert.deepEqual(dropped.body, {
+        deliveries: 1,
+        up_to,
+        dry_run,
+        done: true,
+        ...(dry_run && { at_least: false }),
+      });
     }
     assert.deepEqual(
       (await service.deliveriesOf(later)).map(({ state }) => state),

@@ -235,6 +235,14 @@ describe('the pages', { concurrency: 3 }, () => {
       await pause.getByRole('button', { name: 'Drop pending…' }).click();
       const dialog = page.getByRole('dialog', { name: 'Drop pending deliveries?' });
       await dialog.getByText('1 delivery waits. Dropped ones are cancelled and stay on record.').waitFor();
+      await page.reload();
+      await page.route('**/deliveries/drop/', async (route) => {
+        const counted = { deliveries: 9, up_to: null, dry_run: true, done: true, at_least: true };
+        if ('dry_run' in (route.request().postDataJSON() as object)) await route.fulfill({ json: counted });
+        else await route.continue();
+      });
+      await pause.getByRole('button', { name: 'Drop pending…' }).click();
+      await dialog.getByText('At least 9 deliveries wait.').waitFor();
       await dialog.getByRole('button', { name: 'Drop', exact: true }).click();
       await pause.getByText('nothing waits').waitFor();
       await service.send('loud', { content: 'heard' });

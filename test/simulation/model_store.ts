@@ -986,7 +986,7 @@ export class ModelStore implements StoreOperations {
       }
       return { expired: expired.list(), next: page.length < EXPIRED_AT_ONCE ? null : page.at(-1)!.place };
     },
-    countWaiting: (waiting) => this.#waiting(waiting).length,
+    countWaiting: (waiting, most) => Math.min(this.#waiting(waiting).length, most),
     drop: (waiting, limit, wall_ms) => {
       const dropped = new EndedInLanes();
       for (const row of this.#waiting(waiting).slice(0, limit)) {

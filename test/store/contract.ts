@@ -518,6 +518,31 @@ export function holdsTheContract(engine: EngineUnderTest): void {
       );
     });
 
+    test('a count of what a drop would cancel ends at the given number, in lanes and aside', async (t) => {
+      const store = await engine.open(t);
+      await meeting(store, 'm', 'i', 'j');
+      const stored = await store.messages.accept(messages('m', 4));
+      const [first, second] = await lane(store, 'i', 'm');
+      const aside = { state: 'pending', aside: true, next_attempt_at: WALL + 1, settled_at: null } as const;
+      await store.deliveries.settle([settled(first!, aside), settled(second!, aside)], []);
+      const third = stored[2]!;
+      assert.ok(third.kind === 'accepted');
+      const up_to = third.message.message_id;
+      const of_i = { instance_id: 'i', up_to };
+      for (const [waiting, all] of [
+        [{ meeting_id: 'm', up_to }, 6],
+        [of_i, 3],
+        [{ ...of_i, meeting_id: 'm' }, 3],
+      ] as const) {
+        const counts = [];
+        for (let most = 0; most < 9; most++) counts.push(await store.deliveries.countWaiting(waiting, most));
+        assert.deepEqual(
+          counts,
+          counts.map((_, most) => Math.min(most, all)),
+        );
+      }
+    });
+
     test('the oldest pending delivery is the one that was made first, also when the clock was set back since', async (t) => {
       const store = await engine.open(t);
       await meeting(store, 'm', 'i');

@@ -133,6 +133,16 @@ test('no statement of SQLite reads the history to find a few rows', async (t) =>
   );
 });
 
+test('a count of what a drop would cancel reads no row of a delivery, only an index', async (t) => {
+  const counts = (await statementsOfTheStore(t)).filter((sql) => /^SELECT count\(\*\)[^]*\$up_to_no/.test(sql));
+  assert.equal(counts.length, 6, 'lanes and aside, each of an instance, of a meeting, and of both');
+  for (const sql of counts) {
+    const plan = file.prepare(`EXPLAIN QUERY PLAN ${sql}`).all() as { detail: string }[];
+    const how = plan.map(({ detail }) => detail).filter((detail) => detail.startsWith('SEARCH d '));
+    assert.match(how.join(), /^SEARCH d USING COVERING INDEX [^,]+$/, sql);
+  }
+});
+
 test('no page of instances or meetings sorts, or collects all instances of an agent or all meetings of an instance', async (t) => {
   const pages = (await statementsOfTheStore(t)).filter((sql) => PAGE_OF_IDS.test(sql));
   for (const part of [

@@ -310,7 +310,7 @@ const COMMANDS = {
     const up_to = d.flag(6) ? await store.messages.last() : d.message_id;
     const of = { ...(d.flag(2) && { instance_id: d.instance_id }), up_to };
     const waiting = d.flag(2) && d.flag(2, 1) ? of : { ...of, meeting_id: d.meeting_id };
-    const counted = await store.deliveries.countWaiting(waiting, rarely(d));
+    const counted = await store.deliveries.countWaiting(waiting, d.limit, rarely(d));
     const steps: EndedInLane[][] = [];
     do steps.push(await audited(store, d).deliveries.drop(waiting, 1_000, d.wall, rarely(d)));
     while (steps.at(-1)!.length > 0);

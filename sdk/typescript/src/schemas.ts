@@ -336,6 +336,8 @@ export interface DroppedDeliveries {
   dry_run: boolean;
   /** False when more may be left: call again, with this `up_to`. */
   done: boolean;
+  /** Only with dry_run: true when there are more than 100000. */
+  at_least?: boolean;
 }
 
 /** The prediction for a message that is sent now, for one instance of a meeting. */

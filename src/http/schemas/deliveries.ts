@@ -1,5 +1,5 @@
 import Type from 'typebox';
-import { DELIVERY_REASONS, DELIVERY_STATES, WAITING_FOR } from '../../domain/delivery.ts';
+import { DELIVERY_REASONS, DELIVERY_STATES, WAITING_COUNTED_MAX, WAITING_FOR } from '../../domain/delivery.ts';
 import {
   agentId,
   agentIds,
@@ -163,6 +163,9 @@ export const DroppedSchema = Type.Object(
     ),
     dry_run: Type.Boolean({ description: 'Whether they were only counted.' }),
     done: Type.Boolean({ description: 'False when more may be left: call again, with this `up_to`.' }),
+    at_least: Type.Optional(
+      Type.Boolean({ description: `Only with dry_run: true when there are more than ${WAITING_COUNTED_MAX}.` }),
+    ),
   },
   named('DroppedDeliveries', 'How many pending deliveries were dropped.'),
 );

@@ -334,8 +334,8 @@ export interface DeliveryStore {
     wall_ms: number,
     hold?: Hold,
   ): Promise<{ expired: EndedInLane[]; next: AsidePlace | null }>;
-  /** How many deliveries `drop` would cancel. */
-  countWaiting(waiting: Waiting, owner_scope?: OwnerScope | null): Promise<number>;
+  /** How many deliveries `drop` would cancel, counted up to `most`. */
+  countWaiting(waiting: Waiting, most: number, owner_scope?: OwnerScope | null): Promise<number>;
   /**
    * Cancels at most `limit` of these deliveries, with the reason `dropped`; fewer when no more are left. Returns how
    * many it cancelled in each lane. A caller that owns some instances drops only the deliveries to its own instances.

@@ -187,6 +187,7 @@ const ALL_PARTITIONS = Array.from({ length: PARTITIONS }, (_, partition_no) => p
 export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }): Omit<DeliveryStore, 'settle'> {
   /** 0 for a delivery_id that this database did not make: no row has that number. */
   const numberOf = (delivery_id: string): number => ids.decode('dlv', delivery_id) ?? 0;
+  const messageNoOf = (message_id: string): number => ids.decode('msg', message_id) ?? 0;
 
   const queuedOf = ({ timestamp, ...row }: QueuedRow) =>
     queuedDeliveryOf({ ...row, timestamp: timestampOf(timestamp) }, ids);
@@ -294,12 +295,12 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
       }
       return { expired: expired.list(), next: rows.length < EXPIRED_AT_ONCE ? null : placeOf(rows.at(-1)!, ids) };
     },
-    countWaiting: async (waiting, owner_scope) =>
-      waiting.up_to === null ? 0 : countWaiting(session, waiting, ids.decode('msg', waiting.up_to) ?? 0, owner_scope),
+    countWaiting: async (waiting, most, owner_scope) =>
+      waiting.up_to === null ? 0 : countWaiting(session, waiting, messageNoOf(waiting.up_to), most, owner_scope),
     drop: async (waiting, limit, wall_ms, owner_scope) =>
       waiting.up_to === null
         ? []
-        : dropWaiting(session, waiting, ids.decode('msg', waiting.up_to) ?? 0, limit, wall_ms, owner_scope),
+        : dropWaiting(session, waiting, messageNoOf(waiting.up_to), limit, wall_ms, owner_scope),
     ...pruning(session, ids),
     async timeNoted() {
       return (await session.one<ClockNote>(TIME_NOTED)) ?? null;

@@ -26,7 +26,7 @@ function sourceFrom(from: string): Source {
     FROM ${from} AND d.message_no <= $up_to_no
       AND EXISTS (SELECT 1 FROM instances WHERE instances.instance_id = s.instance_id AND ${IS_OWNED})`;
   return {
-    count: statement(`SELECT count(*) AS count ${pending}`),
+    count: statement(`SELECT count(*) AS count FROM (SELECT 1 ${pending} LIMIT $most) found`),
     any: statement(`SELECT 1 ${pending} LIMIT 1`),
     drop: statement(`
       UPDATE deliveries SET state = 'cancelled', reason = 'dropped', next_attempt_at = NULL, settled_at = $wall_ms${CANCELLED}
@@ -40,7 +40,7 @@ const INSTANCE = sourceFrom(OF_INSTANCE);
 const LANE = sourceFrom(IN_LANE);
 
 /**
- * Counts pending deliveries, in lanes and aside.
+ * Counts pending deliveries, in lanes and aside, up to `most`.
  * @param up_to_no the last message_no that counts
  * @param owner_scope only deliveries to the instances of this owner; null or undefined: to all instances
  */
@@ -48,9 +48,10 @@ export async function countWaiting(
   session: Session,
   waiting: Waiting,
   up_to_no: number,
+  most: number,
   owner_scope: OwnerScope | null | undefined,
 ): Promise<number> {
-  const values = { ...keysOf(waiting), up_to_no, ...ownedBy(owner_scope) };
+  const values = { ...keysOf(waiting), up_to_no, ...ownedBy(owner_scope), most };
   return (await session.one<{ count: number }>(sourceOf(waiting).count, values))!.count;
 }
 

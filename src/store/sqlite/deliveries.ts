@@ -251,8 +251,8 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
       for (const lane of up) expired.add(lane, 1);
       return { expired: expired.list(), next: rows.length < EXPIRED_AT_ONCE ? null : placeOf(rows.at(-1)!, ids) };
     },
-    countWaiting: (waiting, owner_scope) =>
-      waiting.up_to === null ? 0 : countWaiting(db, waiting, ids.decode('msg', waiting.up_to) ?? 0, owner_scope),
+    countWaiting: (waiting, most, owner_scope) =>
+      waiting.up_to === null ? 0 : countWaiting(db, waiting, ids.decode('msg', waiting.up_to) ?? 0, most, owner_scope),
     drop: (waiting, limit, wall_ms, owner_scope) =>
       waiting.up_to === null
         ? []

@@ -30,7 +30,7 @@ export function DropDialog({ of, onClose }: { of: DropDeliveriesInput; onClose: 
           <p>
             {value.deliveries === 0
               ? 'Nothing waits.'
-              : `${counted(value.deliveries, 'delivery waits', 'deliveries wait')}. Dropped ones are cancelled and stay on record.`}{' '}
+              : `${value.at_least === true ? 'At least ' : ''}${counted(value.deliveries, 'delivery waits', 'deliveries wait')}. Dropped ones are cancelled and stay on record.`}{' '}
             The messages stay in the history.
           </p>
         </Form>

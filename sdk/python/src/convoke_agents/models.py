@@ -465,6 +465,8 @@ class DroppedDeliveries(Model):
     """Whether they were only counted."""
     done: bool
     """False when more may be left: call again, with this `up_to`."""
+    at_least: bool | None = None
+    """Only with dry_run: true when there are more than 100000."""
 
 
 WhyNotNow: TypeAlias = Literal["left", "inactive", "switched_off", "nobody_named", "is_sender", "wake", "hop_limit", "pair_limit", "paused", "connection", "back_off"]

@@ -193,16 +193,19 @@ function dropCommand(): Command {
       }
       const client = clientFor(options);
       const of = { instance_id: instance, meeting_id: meeting };
-      const dropped = await client.dropDeliveries({ ...of, dry_run: true });
-      if (yes) {
-        dropped.dry_run = false;
-        for await (dropped.deliveries of client.dropping({ ...of, up_to: dropped.up_to ?? undefined }));
+      const dropped = await client.dropDeliveries({ ...of, dry_run: yes ? undefined : true });
+      if (!dropped.done) {
+        const { deliveries: first, up_to } = dropped;
+        for await (const further of client.dropping({ ...of, up_to: up_to ?? undefined }))
+          dropped.deliveries = first + further;
+        dropped.done = true;
       }
       if (options.json) {
         printJson(dropped);
         return;
       }
-      const deliveries = counted(dropped.deliveries, 'delivery', 'deliveries');
+      const at_least = dropped.at_least === true ? 'at least ' : '';
+      const deliveries = `${at_least}${counted(dropped.deliveries, 'delivery', 'deliveries')}`;
       if (yes) print(`dropped: ${deliveries}; \`${typed('deliveries --state cancelled')}\` lists the cancelled ones`);
       else print(`would be dropped: ${deliveries}; --yes drops them`);
     });
