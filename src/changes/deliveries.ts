@@ -2,12 +2,14 @@ import type { Clock } from '../delivery/clock.ts';
 import type { Engine } from '../delivery/engine.ts';
 import type { Expiry } from '../delivery/expiry.ts';
 import { WAITING_COUNTED_MAX } from '../domain/delivery.ts';
+import { isoTime } from '../domain/time.ts';
 import { queuedEvent, settledEvent } from '../feed/events.ts';
 import type { Feed } from '../feed/feed.ts';
 import type { DeliveryRow, DeliveryStore, LaneKey, Recovery, Waiting } from '../store/contract/deliveries.ts';
 import type { MessageStore } from '../store/contract/messages.ts';
 import type { Author } from './author.ts';
 import { orReadAgain } from './in_doubt.ts';
+import { orPartDone } from './part_done.ts';
 
 /** The most deliveries that one transaction drops. So a drop of a million deliveries delays nobody. */
 const DROP_BATCH = 2_000;
@@ -55,10 +57,9 @@ export class DeliveryChanges {
     if (retried === null) return null;
     // This call comes before the read of the row. If the read fails, nothing else makes the engine read the delivery.
     engine.deliveryRetried({ ...retried, delivery_id });
-    const row = await store.deliveries.get(delivery_id, now);
     const { instance_id, meeting_id } = retried;
     feed.publish(queuedEvent({ instance_id, meeting_id, delivery_id, deliveries: 1 }, clock.wall()));
-    return row;
+    return orPartDone(store.deliveries.get(delivery_id, now), 'read the delivery: it is queued again');
   }
 
   /**
@@ -86,6 +87,8 @@ export class DeliveryChanges {
     const { store, clock, expiry } = this.#parts;
     const ends_at = clock.now() + PART_MS_MAX;
     const chosen = 'delivery_ids' in of ? of.delivery_ids.length : null;
+    // Without its `until`, a repetition would also queue what failed meanwhile.
+    const next = 'until_ms' in of ? `repeat the call with "until": "${isoTime(of.until_ms)}"` : null;
     let recovered = 0;
     // The first step writes the audit entry for all steps.
     let step: Pick<DeliveryStore, 'recover'> = author.storeFor().deliveries;
@@ -93,7 +96,10 @@ export class DeliveryChanges {
       const now = clock.now();
       const most = chosen ?? Math.min(RECOVER_BATCH, limit - recovered);
       const recovering = step.recover(of, most, now, expiry.endOfNew(), author.owner_scope);
-      const made = await orReadAgain(recovering, () => this.#recovered(of.instance_id, 0));
+      const made = await orPartDone(
+        orReadAgain(recovering, () => this.#recovered(of.instance_id, 0)),
+        recovered === 0 ? null : next,
+      );
       if (made === null) return null;
       step = store.deliveries;
       recovered += made.recovered;
@@ -153,7 +159,10 @@ export class DeliveryChanges {
     let step: Pick<DeliveryStore, 'drop'> = author.storeFor({ details: { ...of, ...counted } }).deliveries;
     for (;;) {
       const dropping = step.drop(waiting, DROP_BATCH, clock.wall(), author.owner_scope);
-      const lanes = await orReadAgain(dropping, () => void engine.dropped(of, 0));
+      const lanes = await orPartDone(
+        orReadAgain(dropping, () => void engine.dropped(of, 0)),
+        deliveries === 0 ? null : `repeat the call with "up_to": "${waiting.up_to}"`,
+      );
       step = store.deliveries;
       const dropped = lanes.reduce((sum, { count }) => sum + count, 0);
       deliveries += dropped;

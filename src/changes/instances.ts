@@ -12,6 +12,7 @@ import {
 } from '../store/contract/instances.ts';
 import type { Author } from './author.ts';
 import { orReadAgain } from './in_doubt.ts';
+import { orPartDone } from './part_done.ts';
 
 /**
  * How many pending deliveries one transaction cancels at most, so that the deletion of an instance with very many of
@@ -21,7 +22,7 @@ const CANCEL_BATCH = 2_000;
 
 export interface InstanceChangesParts {
   store: { instances: Pick<InstanceStore, 'find' | 'heartbeat' | 'remove'> };
-  engine: Pick<Engine, 'instanceChanged' | 'invalidateInstance' | 'instanceRemoved'>;
+  engine: Pick<Engine, 'instanceChanged' | 'invalidateInstance' | 'removalStep' | 'instanceRemoved'>;
   feed: Pick<Feed, 'publish'>;
   clock: Clock;
 }
@@ -103,32 +104,36 @@ export class InstanceChanges {
     const { store, engine, feed, clock } = this.#parts;
     let existed = false;
     let is_gone = false;
-    let cancelled = 0;
+    const next = (): string | null => (existed ? 'repeat the call' : null);
     // The first step switches the instance off for good and writes the audit entry. The other steps complete the
     // removal.
     let step: Pick<InstanceStore, 'remove'> = author.storeFor().instances;
     for (let done = false; !done; step = store.instances) {
       const removing = step.remove(instance_id, CANCEL_BATCH, clock.wall(), author.owner_scope, lease_ended_at);
-      const removed = await this.#orReadAgain(instance_id, removing);
+      const removed = await orPartDone(this.#orReadAgain(instance_id, removing), next());
       // For an instance of another owner, `remove` has done nothing.
-      if (removed.existed) engine.invalidateInstance(instance_id);
+      if (removed.existed) this.#removalStep(instance_id, removed.cancelled);
       existed ||= removed.existed;
       is_gone = removed.existed && removed.done;
-      cancelled += removed.cancelled;
       done = removed.done;
     }
     if (!existed) return false;
-    const settled = { instance_id, meeting_id: null, state: 'cancelled', reason: 'instance_deleted' } as const;
-    if (cancelled > 0) feed.publish(settledEvent({ ...settled, deliveries: cancelled }, clock.wall()));
     if (!is_gone) {
       // Between two steps somebody renewed the lease, gave the instance to another owner, or completed the removal. In
       // the first two cases, the deliveries that are left stay pending.
       engine.invalidateInstance(instance_id);
-      return (await store.instances.find(instance_id)) === null;
+      return (await orPartDone(store.instances.find(instance_id), next())) === null;
     }
-    engine.instanceRemoved(instance_id, cancelled);
+    engine.instanceRemoved(instance_id);
     feed.publish(removedEvent(instance_id, clock.wall()));
     return true;
+  }
+
+  #removalStep(instance_id: string, cancelled: number): void {
+    const { engine, feed, clock } = this.#parts;
+    engine.removalStep(instance_id, cancelled);
+    const settled = { instance_id, meeting_id: null, state: 'cancelled', reason: 'instance_deleted' } as const;
+    if (cancelled > 0) feed.publish(settledEvent({ ...settled, deliveries: cancelled }, clock.wall()));
   }
 
   #orReadAgain<T>(instance_id: string, change: Promise<T>): Promise<T> {

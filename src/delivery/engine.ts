@@ -285,16 +285,19 @@ export class Engine {
     this.#local_changes.memberRulesChanged(instance_id);
   }
 
-  /**
-   * A deletion made a step, or nobody knows whether a change of the instance was stored: the instance is read again.
-   */
+  /** Nobody knows how the instance is stored now: it is read again. */
   invalidateInstance(instance_id: string): void {
     this.#local_changes.invalidateInstance(instance_id);
   }
 
-  /** @param cancelled how many pending deliveries were cancelled */
-  instanceRemoved(instance_id: string, cancelled: number): void {
-    this.#local_changes.instanceRemoved(instance_id, cancelled);
+  /** @param cancelled how many pending deliveries this step of the removal cancelled */
+  removalStep(instance_id: string, cancelled: number): void {
+    this.#local_changes.removalStep(instance_id, cancelled);
+  }
+
+  /** The last step of the removal was made. */
+  instanceRemoved(instance_id: string): void {
+    this.#local_changes.instanceRemoved(instance_id);
   }
 
   /**

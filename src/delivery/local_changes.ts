@@ -66,8 +66,8 @@ export class LocalChanges {
   }
 
   /**
-   * A deletion made a step, or nobody knows whether a change of the instance was stored. So registration and deliveries
-   * are read again before anything is started.
+   * Nobody knows how the instance is stored now. So registration and deliveries are read again before anything is
+   * started.
    */
   invalidateInstance(instance_id: string): void {
     const { invalidations, transport, recipients, dispatcher } = this.#parts;
@@ -81,10 +81,15 @@ export class LocalChanges {
     dispatcher.run();
   }
 
-  /** @param cancelled how many pending deliveries were cancelled */
-  instanceRemoved(instance_id: string, cancelled: number): void {
+  /** @param cancelled how many pending deliveries this step of the removal cancelled */
+  removalStep(instance_id: string, cancelled: number): void {
+    this.#parts.observer.settled('cancelled', 'instance_deleted', cancelled);
+    this.invalidateInstance(instance_id);
+  }
+
+  /** The last step of the removal was made. */
+  instanceRemoved(instance_id: string): void {
     const { observer, transport, recipients, dispatcher } = this.#parts;
-    observer.settled('cancelled', 'instance_deleted', cancelled);
     observer.removed(instance_id);
     transport.forget(instance_id);
     const recipient = recipients.known(instance_id);

@@ -292,7 +292,7 @@ export const PROBLEMS = {
     status: 503,
     title: 'The storage did not respond',
     advice:
-      'The service accepted nothing, unless the detail says IN_DOUBT: then it may have done what you asked. Send again after the time in Retry-After, with the same Idempotency-Key, so that nothing is stored twice. The operator should check the free disk space, or the database.',
+      'The service accepted nothing, unless the detail says IN_DOUBT: then it may have done what you asked. Or the detail says that a part was done, and how to go on. Send again after the time in Retry-After, with the same Idempotency-Key, so that nothing is stored twice. The operator should check the free disk space, or the database.',
   },
   overloaded: {
     status: 503,

@@ -2,6 +2,7 @@
 import type { FastifyReply } from 'fastify';
 import type { ServerResponse } from 'node:http';
 import type { Static } from 'typebox';
+import { PartDone } from '../changes/part_done.ts';
 import { Problem, type ProblemCode, PROBLEMS } from '../domain/problem.ts';
 import { http } from '../node_http.ts';
 import { StoreError } from '../store/store_error.ts';
@@ -75,7 +76,10 @@ const PROBLEM_OF_FRAMEWORK_ERROR: Record<string, readonly [ProblemCode, detail?:
   FST_ERR_CTP_EMPTY_TYPE: ['unsupported_media_type'],
 };
 
-function detailOf({ code }: StoreError): string {
+function detailOf(error: StoreError): string {
+  const { code } = error;
+  if (error instanceof PartDone)
+    return `A part was done, then the storage failed (${code}). After the time in Retry-After, ${error.next}.`;
   if (code === 'IN_DOUBT')
     return 'The storage has not answered, and may do it all the same (IN_DOUBT). Try again after the time in Retry-After, a message with the same Idempotency-Key.';
   const why =
@@ -86,9 +90,7 @@ function detailOf({ code }: StoreError): string {
 /** The problem with which the service responds to an error. */
 export function problemOf(error: Error & { code?: string; statusCode?: number }): Problem {
   if (error instanceof Problem) return error;
-  if (error instanceof StoreError) {
-    return new Problem('storage_unavailable', detailOf(error), { retry_after_s: 2 });
-  }
+  if (error instanceof StoreError) return new Problem('storage_unavailable', detailOf(error), { retry_after_s: 2 });
   const known = PROBLEM_OF_FRAMEWORK_ERROR[error.code ?? ''];
   if (known !== undefined) return new Problem(...known);
   const status = error.statusCode ?? 500;

@@ -1739,7 +1739,7 @@ export class World {
         const removed = await removing.finally(() => engine.invalidateInstance(machine.instance_id));
         done = removed.done;
       }
-      engine.instanceRemoved(machine.instance_id, 0);
+      engine.instanceRemoved(machine.instance_id);
     });
   }
 

@@ -385,14 +385,13 @@ export class TestNode {
   }
 
   async remove(instance_id: string, limit = 2_000): Promise<void> {
-    let cancelled = 0;
     for (let done = false; !done;) {
       const removing = this.store.instances.remove(instance_id, limit, this.clock.wall());
       const removed = await removing.finally(() => this.engine.invalidateInstance(instance_id));
-      cancelled += removed.cancelled;
+      this.engine.removalStep(instance_id, removed.cancelled);
       done = removed.done;
     }
-    this.engine.instanceRemoved(instance_id, cancelled);
+    this.engine.instanceRemoved(instance_id);
   }
 
   async retry(delivery_id: string): Promise<void> {
