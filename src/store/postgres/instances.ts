@@ -149,8 +149,8 @@ const LOCK_KEYS = statement(`SELECT pg_advisory_xact_lock(${KEYS})`);
  */
 const BOUND_WAITS = "SET LOCAL lock_timeout = '1s'";
 /**
- * Accepts end by themselves, so this wait has no bound. With a bound, a removal would fail again and again while a wide
- * message follows the other.
+ * Accepts end by themselves, so this wait has no bound. With a bound, a removal would fail again and again while one
+ * wide message follows another.
  */
 const WAIT_FOR_ACCEPTS = ['SET LOCAL lock_timeout = 0', `SELECT pg_advisory_xact_lock(${REMOVAL})`, BOUND_WAITS];
 
