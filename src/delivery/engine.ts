@@ -160,11 +160,8 @@ export class Engine {
       onCaughtUp: () => this.#dispatcher.run(),
     });
     const guard = new LoopGuard({ store, settlements, meetings, dispatcher: () => this.#dispatcher });
-    const catch_up = new CatchUp({
-      ...base,
-      dispatcher: () => this.#dispatcher,
-      kept_ms: settings.retention_deliveries_ms,
-    });
+    const kept_ms = settings.retention_deliveries_ms;
+    const catch_up = new CatchUp({ ...base, dispatcher: () => this.#dispatcher, kept_ms });
     const dispatcher = new Dispatcher({
       ...base,
       ...limits,
@@ -305,8 +302,7 @@ export class Engine {
    */
   isReady(instance_id: string): void {
     const recipient = this.#recipients.known(instance_id);
-    if (recipient === undefined) return;
-    this.#dispatcher.wake(recipient);
+    if (recipient !== undefined) this.#dispatcher.wake(recipient);
   }
 
   /**
