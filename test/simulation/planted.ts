@@ -283,11 +283,6 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     find: 'void this.#resyncAll();',
     replace: '',
   },
-  'trusts what it read before the result was written': {
-    file: LOADER,
-    find: 'this.#forgetTail(lane, backlog);',
-    replace: '',
-  },
   'trusts what others report of a lane without anything pending': {
     file: ENQUEUER,
     find: 'const may_be_done = contiguous_from !== null && lane.newest_seq === 0 && !is_known;',
@@ -499,7 +494,6 @@ const IN_CLUSTERS: readonly string[] = [
   'gives partitions back with attempts in progress',
   'gives partitions back before results are written',
   'does not look again when changes may be missing',
-  'trusts what it read before the result was written',
   'trusts what others report of a lane without anything pending',
   'ignores what other nodes store',
   'takes for a run what has a gap',
@@ -549,10 +543,7 @@ const WITH_PULLING_MACHINES: readonly string[] = [
   'of two pulls that race under one name both wait',
 ];
 
-const WITH_LATE_RESULTS: readonly string[] = [
-  'trusts what it read before the result was written',
-  'trusts what others report of a lane without anything pending',
-];
+const WITH_LATE_RESULTS: readonly string[] = ['trusts what others report of a lane without anything pending'];
 
 const WITH_EXPIRING_MESSAGES: readonly string[] = [
   'forgets what a machine took when it expires meanwhile',

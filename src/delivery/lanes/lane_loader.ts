@@ -86,18 +86,12 @@ export class LaneLoader {
     const length_max = Math.max(1, this.#memory.limitFor(recipient, lane, this.#clock.now()));
     const limit = is_full ? 1 : Math.min(LANE_PAGE, length_max);
     const { meeting_id, last_seq: after_seq, generation } = lane;
-    const { is_unsettled } = backlog;
-    let { changes } = backlog;
+    const { is_unsettled, changes } = backlog;
     this.#memory.reserve(limit);
     const reads = recipient.goes_first ? this.#first_reads : this.#reads;
     const read = () => reads.add({ instance_id: recipient.instance_id, meeting_id, after_seq, limit }, 1);
     backlog.is_unsettled = false;
-    const readWritten = () => {
-      this.#forgetTail(lane, backlog);
-      ({ changes } = backlog);
-      return read();
-    };
-    void (is_unsettled ? this.#settlements.flush(recipient.instance_id).then(readWritten) : read()).then(
+    void (is_unsettled ? this.#settlements.flush(recipient.instance_id).then(read) : read()).then(
       (rows) => {
         lane.end();
         recipient.loads--;
@@ -120,18 +114,6 @@ export class LaneLoader {
         this.#dispatcher.retryLater(error, () => this.#dispatcher.offer(recipient, lane));
       },
     );
-  }
-
-  /**
-   * Called when all results of a lane are on disk, before its rows are read. In a cluster, the tail may have deliveries
-   * that have ended: a late broadcast made this node read their rows again, before their results were on disk. So this
-   * method drops the tail. The page that is read next has every delivery that is still pending.
-   */
-  #forgetTail(lane: Lane, backlog: Backlog): void {
-    const { contiguous_from, tail_length } = lane;
-    if (contiguous_from === null || tail_length === 0) return;
-    this.#memory.spillTail(lane);
-    this.#memory.setUnread(backlog, backlog.unread_estimate + tail_length);
   }
 
   #take(lane: Lane, backlog: Backlog, rows: QueuedDelivery[], may_be_last: boolean): void {
