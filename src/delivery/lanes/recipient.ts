@@ -232,8 +232,8 @@ export class Recipient {
     if (isProbed(health)) return this.in_flight + this.loads < 1;
     const short = this.in_flight - this.long_in_flight;
     // A turn begins with one attempt, so that a receiver that does not respond takes the room of one attempt.
-    const is_first_in_turn = (this.attempts_in_turn ?? 0) > 0 && !this.has_ended_in_turn;
-    if (is_first_in_turn && short > 0) return false;
+    const awaits_first = (this.attempts_in_turn ?? 0) > 0 && !this.has_ended_in_turn;
+    if (awaits_first && short > 0) return false;
     return short + this.loads < concurrency;
   }
 
